@@ -270,6 +270,21 @@ class Kind(IntEnum):
     POST_RECV = 22
 
 
+class Command(IntEnum):
+    """Commands of the host (controller and application) to the NIC; each is answered with one status (:class:`PostStatus`)."""
+
+    NOP = 0
+    SET_GLOBAL = 1  # addresses and parameters of the whole NIC; refused unless every QP is in RESET or INIT
+    SET_QP = 2  # connection parameters; INIT only
+    SET_EV = 3  # value, membership and health of one EV; INIT only
+    EV_STATE = 4  # controller: DENIED or back to GOOD; any state
+    SET_REGION = 5  # memory region behind an R_Key; any time
+    MODIFY = 6  # QP state
+    POST = 7  # RDMA Write or WriteIMM
+    POST_RECV = 8  # one receive entry (consumed by a WriteIMM)
+    PORT = 9  # administrative state of one port
+
+
 # --- Defaults of configurable values ---------------------------------------------------------------------------------------------------
 DEFAULT_BASE_RTT_NS = 12_000
 DEFAULT_SACK_THRESHOLD = 16384  # bytes (UET)
