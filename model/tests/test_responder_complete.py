@@ -84,6 +84,14 @@ def test_wrong_rqmsn_at_its_turn() -> None:
     assert [d.status for d in b.done[1:]] == [WcStatus.FLUSHED] * 4
 
 
+def test_swapped_rqmsn() -> None:
+    """MRC-REQ-254: the numbers of two WriteIMMs are swapped: the entry of the turn names another PSN."""
+    b = Bench()
+    b.take(1, _IMM, rqmsn=0)
+    b.take(0, _IMM, rqmsn=1)
+    assert (b.done[0].status, b.qp.nak_psn) == (WcStatus.REMOTE_INVALID_REQUEST, b.psn(0))
+
+
 def test_receive_queue_empty() -> None:
     """MRC-REQ-255: no receive entry at release: NAK 0x63 of the WriteIMM's last PSN; earlier messages stay completed; QP to ERROR."""
     b = Bench(receives=1)
