@@ -1,8 +1,10 @@
 """cocotb's Verilator runner, with what this project needs changed: speed, limits, a clean environment."""
 
 import os
+import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
@@ -31,7 +33,7 @@ class VerilatorRunner(cocotb_runner.Verilator):
         self.jobs = jobs
         self.public = public
         self.extra_environment: Mapping[str, str] = {}
-        self.log.setLevel("ERROR")
+        self.log.setLevel("CRITICAL")
 
     def _set_env_common(self) -> None:
         super()._set_env_common()
@@ -56,7 +58,15 @@ class VerilatorRunner(cocotb_runner.Verilator):
         compile_ = [word for word in compile_ if not word.startswith("VM_TRACE=")]
         compile_[compile_.index("-j") + 1] = str(self.jobs)
         # Code that runs once is not worth the compiler's time; code that runs every clock is.
-        return [verilate, [*compile_, "OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2", *tools.make_variables()]]
+        return [verilate, [*compile_, "OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2", *tools.make_variables(),
+                           f"OBJCACHE={self._object_cache()}"]]
+
+    @staticmethod
+    def _object_cache() -> str:
+        """Command in front of the compiler; see sim/objcache.py."""
+        words = [sys.executable, "-SE", str(tools.ROOT / "sim" / "objcache.py"),
+                 str(tools.BUILD / "cache" / "objects"), str(tools.verilator_root() / "include")]
+        return shlex.join(words)
 
     def _test_command(self) -> list[list[str]]:
         self.waves = self.gui = False
