@@ -19,8 +19,8 @@ from typing import Any
 
 from sim import tools
 from sim.emit import to_verilog
-from sim.runner import Failed, VerilatorRunner
 from sim.results import Outcome, read_outcome
+from sim.runner import Failed, VerilatorRunner
 from verif.bench import Bench
 from verif.cases import RUN_VARIABLE
 

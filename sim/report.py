@@ -120,7 +120,8 @@ def junit(items: Sequence["Finished"], wall: float) -> bytes:
             failure.text = _clean(f"replay: {item.chosen.replay}\n{item.outcome.log_tail()}")
     root = ElementTree.Element("testsuites")
     root.append(suite)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    data: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return data + b"\n"
 
 
 def _clean(text: str) -> str:
@@ -142,15 +143,15 @@ def markdown(items: Sequence["Finished"], wall: float, folder: Path) -> str:
             if item.waveform:
                 lines.append(f"  - waveform: [{item.waveform.name}]({item.waveform.relative_to(folder)})")
         lines.append("")
-    extra = [(item, _extra(item)) for item in items if _extra(item)]
-    if extra:
+    counted = [(item, extra(item)) for item in items if extra(item)]
+    if counted:
         lines += ["## What the cases counted", ""]
-        lines += [f"- {item.chosen.case.name}: {text}" for item, text in extra]
+        lines += [f"- {item.chosen.case.name}: {text}" for item, text in counted]
         lines.append("")
     return "\n".join(lines)
 
 
-def _extra(item: "Finished") -> str:
+def extra(item: "Finished") -> str:
     """Reported values without a column of their own: fault counters and the like."""
     values = {name: value for name, value in item.outcome.reported.items() if name not in KNOWN}
     return ", ".join(f"{name} {json.dumps(value) if isinstance(value, dict | list) else value}"
@@ -166,7 +167,7 @@ def page(items: Sequence["Finished"], wall: float, folder: Path) -> str:
     for item in items:
         kind = "pass" if item.outcome.passed else "fail"
         body.append(f'<tr class="{kind}">{cells(row(item))}</tr>')
-        notes = [html.escape(_extra(item))] if _extra(item) else []
+        notes = [html.escape(extra(item))] if extra(item) else []
         if not item.outcome.passed:
             notes.append(html.escape(item.outcome.message))
             notes.append(f"replay: <code>{html.escape(item.chosen.replay)}</code>")
