@@ -1,0 +1,1 @@
+"""Host side: registers, command mailbox, DMA, completions."""

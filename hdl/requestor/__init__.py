@@ -1,0 +1,1 @@
+"""The requestor: one of the two owners of protocol state."""

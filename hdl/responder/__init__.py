@@ -1,0 +1,1 @@
+"""The responder: one of the two owners of protocol state."""

@@ -1,0 +1,1 @@
+"""The golden reference model of MRC 1.0: plain typed Python, usable without any hardware or simulator."""
