@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from scapy.contrib import roce
+from scapy.layers.dns import DNS
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
@@ -116,6 +117,8 @@ def test_pad(length: int) -> None:
 
 def test_source_port_of_another_protocol() -> None:
     """An EV may be any number: a source port that scapy binds to another protocol does not hide the packet."""
+    assert isinstance(Ether(bytes(Ether(dst=mac(1)) / IPv6(dst="::1") / UDP(sport=53, dport=9) / DNS())).lastlayer(), DNS)
+    assert UDP.payload_guess[0][1] is MRC
     for sport in (53, 123, 4789, 5353):
         assert Ether(wire.build(Packet(opcode=Opcode.ACK, syndrome=0x1F, ev=sport << 16))).haslayer(layers.AETH), sport
 
