@@ -64,7 +64,10 @@ def test_roce_vector_stays_with_roce() -> None:
 
 @pytest.mark.parametrize("name", VECTORS)
 def test_vectors(name: str) -> None:
-    """R-07, MRC-REQ-003, 004, 009: built from fields, dissected, and built again from what was dissected with the ICRC left out."""
+    """Built from fields, dissected, and built again from what was dissected with the ICRC left out.
+
+    R-07, MRC-REQ-003, MRC-REQ-004, MRC-REQ-009.
+    """
     octets, packet = VECTORS[name]
     frame = bytes.fromhex(ETHER) + octets
     assert bytes(to_scapy(packet)) == frame
@@ -77,7 +80,10 @@ def test_vectors(name: str) -> None:
 @pytest.mark.parametrize(("opcode", "ts"), SHAPES)
 @pytest.mark.parametrize("ipv4", [False, True])
 def test_every_field(opcode: Opcode, ts: int, ipv4: bool) -> None:
-    """R-06, R-07, MRC-REQ-003, 004, 010: every field of every header carries its own value through both codecs and both ways."""
+    """Every field of every header carries its own value through both codecs and both ways.
+
+    R-06, R-07, MRC-REQ-003, MRC-REQ-004, MRC-REQ-010.
+    """
     payload = bytes(range(1, 12)) if opcode in spec.DATA_OPCODES else b""
     packet = unique_packet(opcode, ts, ipv4=ipv4, src_ip=0x0A000001, dst_ip=0x0A000002, ev=0x1234, payload=payload)
     frame = wire.build(packet)

@@ -30,7 +30,7 @@ IP_AT = spec.ETH_BYTES
 
 @pytest.mark.parametrize("name", VECTORS)
 def test_vectors(name: str) -> None:
-    """R-07, MRC-REQ-003, 004, 007, 011: the published vectors byte for byte, both ways."""
+    """R-07, MRC-REQ-003, MRC-REQ-004, MRC-REQ-007, MRC-REQ-011: the published vectors byte for byte, both ways."""
     octets, packet = VECTORS[name]
     frame = wire.build(packet)
     assert frame[IP_AT:].hex() == octets.hex()
@@ -49,7 +49,10 @@ def test_packet_has_the_fields_of_the_tables() -> None:
 
 @pytest.mark.parametrize(("opcode", "ts"), SHAPES)
 def test_round_trip_of_every_field(opcode: Opcode, ts: int) -> None:
-    """R-06, MRC-REQ-003, 004, 010: with another value in each field, several patterns, both address families; the length is the table's."""
+    """With another value in each field, several patterns, both address families; the length is the table's.
+
+    R-06, MRC-REQ-003, MRC-REQ-004, MRC-REQ-010.
+    """
     for seed in range(8):
         for ipv4 in (False, True):
             packet = unique_packet(opcode, ts, seed, ipv4=ipv4, src_ip=seed + 1, dst_ip=99, ev=0x4321)
@@ -61,7 +64,7 @@ def test_round_trip_of_every_field(opcode: Opcode, ts: int) -> None:
 @settings(max_examples=300, deadline=None)
 @given(packets(), st.booleans())
 def test_round_trip_of_random_packets(packet: Packet, swap: bool) -> None:
-    """R-06, MRC-REQ-011, 012, 014: parse undoes build, under either EV coding."""
+    """R-06, MRC-REQ-011, MRC-REQ-012, MRC-REQ-014: parse undoes build, under either EV coding."""
     config = WireConfig(ev_swap=swap)
     assert wire.parse(wire.build(packet, config), config) == packet
 
@@ -100,7 +103,7 @@ def scapy_icrc(packet: Any) -> bytes:
 @settings(max_examples=200, deadline=None)
 @given(packets())
 def test_icrc_equals_scapy_for_mrc(packet: Packet) -> None:
-    """R-07, MRC-REQ-008, 009: for random packets of every MRC opcode, IPv6 and IPv4."""
+    """R-07, MRC-REQ-008, MRC-REQ-009: for random packets of every MRC opcode, IPv6 and IPv4."""
     octets = wire.build(packet)[IP_AT:]
     assert octets[-4:] == scapy_icrc(octets) != bytes(4)
 
@@ -183,7 +186,10 @@ def test_ipv4_checksum_carries() -> None:
 
 
 def test_ev_coding() -> None:
-    """MRC-REQ-011..014: which half travels where; the top of the flow label is 0 when sent and ignored when received."""
+    """Which half travels where; the top of the flow label is 0 when sent and ignored when received.
+
+    MRC-REQ-011, MRC-REQ-012, MRC-REQ-013, MRC-REQ-014.
+    """
     ev = 0xABCD1234
     assert wire.ev_to_ports(ev) == (0xABCD, 0x1234) and wire.ev_to_ports(ev, swap=True) == (0x1234, 0xABCD)
     assert wire.ports_to_ev(0xABCD, 0xF1234) == ev and wire.ports_to_ev(0x1234, 0xFABCD, swap=True) == ev
@@ -213,7 +219,10 @@ def test_pad(length: int) -> None:
 
 
 def test_every_length_and_the_longest_frame() -> None:
-    """I-07, X-03, MRC-REQ-005, 021: all payload lengths up to 300 and around every MTU; the longest legal frame passes, one more does not."""
+    """All payload lengths up to 300 and around every MTU; the longest legal frame passes, one more does not.
+
+    I-07, X-03, MRC-REQ-005, MRC-REQ-021.
+    """
     near = [mtu + step for mtu in spec.MTUS for step in (-1, 0)]
     for length in [*range(301), *near]:
         packet = unique_packet(Opcode.WRITE_LAST_IMM, 1, length, payload=random.Random(length).randbytes(length))
@@ -246,7 +255,7 @@ def test_probe_id_shares_the_place_of_the_offset() -> None:
 
 
 def test_traffic_classes() -> None:
-    """MRC-REQ-015, 016: the class of each packet, and configurations that cannot work."""
+    """MRC-REQ-015, MRC-REQ-016: the class of each packet, and configurations that cannot work."""
     for opcode in Opcode:
         for rtx in (0, 1):
             trims, plain = wire.traffic_class(opcode, rtx), wire.traffic_class(opcode, rtx, can_trim=False)

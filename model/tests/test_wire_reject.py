@@ -72,12 +72,15 @@ CASES = [
 
 @pytest.mark.parametrize(("ipv4", "changes", "cause"), CASES)
 def test_each_cause(ipv4: bool, changes: dict[int, int], cause: Drop | None) -> None:
-    """F-05, MRC-REQ-022..029, 033..035: one defect, everything else in order."""
+    """One defect, everything else in order.
+
+    F-05, MRC-REQ-022, MRC-REQ-023, MRC-REQ-024, MRC-REQ-026, MRC-REQ-027, MRC-REQ-028, MRC-REQ-029, MRC-REQ-033, MRC-REQ-034, MRC-REQ-035.
+    """
     assert check(patched(ipv4, changes)) == cause
 
 
 def test_checksums_that_were_not_put_right() -> None:
-    """MRC-REQ-026, 028, 030: IPv4 checksum and ICRC; the UDP checksum is ignored."""
+    """MRC-REQ-026, MRC-REQ-028, MRC-REQ-030: IPv4 checksum and ICRC; the UDP checksum is ignored."""
     assert check(patched(True, {25: 0x55}, seal=False)) == Drop.IP_CHECKSUM
     for at in [*range(54, 56), *range(62, 66), *range(67, 82)]:
         frame = bytearray(patched(False, {}))
@@ -106,7 +109,7 @@ def test_order_of_the_checks() -> None:
 
 
 def test_known_opcodes_and_other_port() -> None:
-    """MRC-REQ-028, 034: a side accepts the opcodes it is told to, on the port it is told to."""
+    """MRC-REQ-028, MRC-REQ-034: a side accepts the opcodes it is told to, on the port it is told to."""
     config = WireConfig(udp_port=4971, known_opcodes=frozenset(Opcode) - {Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE})
     for opcode, ts in SHAPES:
         frame = wire.build(unique_packet(opcode, ts, udp_dport=4971))
@@ -117,7 +120,10 @@ def test_known_opcodes_and_other_port() -> None:
 
 @pytest.mark.parametrize(("opcode", "ts"), SHAPES)
 def test_truncated_at_every_byte(opcode: Opcode, ts: int) -> None:
-    """R-06, MRC-REQ-020..025: cut anywhere, lengths left or cut as well, ICRC put right: never accepted short, never an exception."""
+    """Cut anywhere, lengths left or cut as well, ICRC put right: never accepted short, never an exception.
+
+    R-06, MRC-REQ-020, MRC-REQ-021, MRC-REQ-022, MRC-REQ-023, MRC-REQ-024, MRC-REQ-025.
+    """
     payload = bytes(range(1, 10)) if opcode in spec.DATA_OPCODES else b""
     for ipv4 in (False, True):
         packet = unique_packet(opcode, ts, payload=payload, **(V4 if ipv4 else {}))
@@ -182,7 +188,7 @@ def test_trimmed(opcode: Opcode, ts: int, ipv4: bool) -> None:
 
 
 def test_trimmed_still_needs_the_other_checks() -> None:
-    """MRC-REQ-031, 032: version, IPv4 checksum, port, opcode are checked; packets without data are ignored."""
+    """MRC-REQ-031, MRC-REQ-032: version, IPv4 checksum, port, opcode are checked; packets without data are ignored."""
     trimmed = bytearray(wire_switch.trim(wire.build(unique_packet(Opcode.WRITE_ONLY, 1, payload=b"x", **V4))))
     for at, cause in ((14, Drop.IP_VERSION), (25, Drop.IP_CHECKSUM)):
         bad = bytearray(trimmed)
