@@ -23,10 +23,12 @@ POSITIONS: dict[str, tuple[int, dict[str, tuple[int, int]]]] = {
         "dpdcid": (80, 16), "cack_psn": (104, 24), "cc_type": (128, 4), "cc_flags": (132, 4), "mpr": (136, 8), "sack_offset": (144, 16),
         "sack_bitmap": (160, 64),
     }),
-    "CC_STATE": (8, {"echo_timestamp": (0, 16), "ooo_count": (17, 15), "restore_cwnd": (32, 1), "rcv_cwnd_pen": (33, 7), "rcvd_bytes": (40, 24)}),
+    "CC_STATE": (8, {
+        "echo_timestamp": (0, 16), "ooo_count": (17, 15), "restore_cwnd": (32, 1), "rcv_cwnd_pen": (33, 7), "rcvd_bytes": (40, 24),
+    }),
     "NETH": (20, {
-        "type": (0, 4), "nxt": (4, 5), "nack_reason": (16, 8), "vendor": (24, 8), "entropy": (32, 32), "spdcid": (64, 16), "dpdcid": (80, 16),
-        "nack_psn": (104, 24), "cc_type": (128, 4), "cc_flags": (132, 4), "echo_timestamp": (144, 16),
+        "type": (0, 4), "nxt": (4, 5), "nack_reason": (16, 8), "vendor": (24, 8), "entropy": (32, 32), "spdcid": (64, 16),
+        "dpdcid": (80, 16), "nack_psn": (104, 24), "cc_type": (128, 4), "cc_flags": (132, 4), "echo_timestamp": (144, 16),
     }),
     "PETH": (16, {
         "type": (0, 4), "nxt": (4, 5), "vendor": (24, 8), "probe_id": (32, 16), "spdcid": (64, 16), "dpdcid": (80, 16),

@@ -1,4 +1,6 @@
-"""The byte codec: vectors, field round trips, ICRC, checksums, EV coding, pad (failure modes R-06, R-07, I-01, I-03, I-04, I-06, I-07, X-03).
+"""The byte codec: vectors, field round trips, ICRC, checksums, EV coding, pad.
+
+Failure modes R-06, R-07, I-01, I-03, I-04, I-06, I-07, X-03.
 
 What parse rejects, and how it classifies, is in test_wire_reject.py.
 """
