@@ -121,7 +121,7 @@ class DmaWrite(wiring.Component):
                     lanes = [(lane >= low) & (lane < high) for lane in range(nbytes)]
                     m.d.sync += [
                         axi.wvalid.eq(1),
-                        axi.wdata.eq((Cat(held, now) >> Mux(at == 0, width, (nbytes - at) << 3))[:width]),
+                        axi.wdata.eq((Cat(held, now) >> Mux(at == 0, width, ((nbytes - at) << 3).as_unsigned()))[:width]),
                         axi.wstrb.eq(Cat(*lanes)),
                         axi.wlast.eq(in_burst == 1),
                         in_burst.eq(in_burst - 1),

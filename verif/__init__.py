@@ -1,0 +1,1 @@
+"""The verification environment: RTL in lockstep with the golden model."""
