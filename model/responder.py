@@ -7,7 +7,8 @@ drive :mod:`model.endpoint` and check the hardware (``verif/lockstep.py``).
 Decisions where the texts are silent (docs/spec-responder.md numbers them; more in rsp_receive.py and rsp_answers.py):
 
 * ADVANCE that leaves ooo_count > 0 sets prev_ar after an A packet that was ePSN, also when the next row goes on advancing.
-* QP_ERROR on a QP in RESET or ERROR changes nothing (a late request of the other owner); the context keeps its values otherwise.
+* QP_ERROR on a QP in ERROR changes nothing; a request of the other owner that meets a QP in RESET or INIT makes no step. What QP_ERROR does
+  not name keeps its value.
 * A write error after an earlier NAK does not replace it. Message ends not yet completed when ERROR comes are dropped.
 * RECV_COMPLETE that fails names no entry: wr_id, length and imm are 0.
 * RESET waits for SACKs, NACKs, the ACK and the NAK of the QP.
@@ -117,12 +118,12 @@ class Responder(Receiver):
         """QP_ERROR: to ERROR; SACKs, NACKs and the pending ACK are dropped, a pending NAK stays, the stash is cleared.
 
         ``cause``: LOCAL_QP_OPERATION (host, other owner, or a NAK of ours), or LOCAL_MEMORY: host memory refused a payload write, which sends
-        NAK 0x63 of cack_psn + 1 unless a NAK was sent already. In RESET and ERROR nothing changes.
+        NAK 0x63 of cack_psn + 1 unless a NAK was sent already. In ERROR nothing changes.
         """
         if cause not in (WcStatus.LOCAL_QP_OPERATION, WcStatus.LOCAL_MEMORY):
             raise StepError(f"QP {index}: the responder does not go to ERROR with cause {cause}")
         qp = self.qp[index]
-        if qp.state in (_RESET, _ERROR):
+        if qp.state == _ERROR:
             return QpErrorOut(cause)
         if not qp.nak:
             qp.ack_due = 0
