@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.config import StepError
+from model.config import Region, StepError
 from model.spec import Command, Drop, Kind, Opcode, PostStatus, QpState, Syndrome, WcStatus
 
 from .rsp_bench import Bench
@@ -150,20 +150,22 @@ def test_write_error() -> None:
     assert (b.qp.nak, b.qp.nak_psn) == (Syndrome.NAK_REMOTE_ACCESS, b.psn(3))
 
 
-def test_late_error_changes_nothing() -> None:
-    """MRC-REQ-244: a second QP_ERROR changes nothing; the host may move RESET to ERROR; a cause that is none of the responder's is refused."""
+def test_error_of_the_host() -> None:
+    """MRC-REQ-244, 246: MODIFY to ERROR asks for a QP_ERROR step from any state; none in ERROR; other causes are refused."""
     b = Bench()
     b.take(1, rkey=0)
-    b.settle()
-    nak = b.qp.nak
-    b.r.qp_error(b.index, b.now, WcStatus.LOCAL_MEMORY)
-    assert b.qp.nak == nak and b.pending() == [Kind.EMIT_ACK]
     b.drain()
+    b.control(Command.MODIFY, QpState.ERROR)
+    assert b.pending() == []
+    with pytest.raises(StepError, match="in ERROR already"):
+        b.r.write_error(b.index, b.now)
     b.control(Command.MODIFY, QpState.RESET)
-    b.r.qp_error(b.index, b.now, WcStatus.LOCAL_QP_OPERATION)
-    assert b.qp.state == QpState.ERROR and b.pending() == []
+    b.control(Command.MODIFY, QpState.ERROR)
+    assert b.pending() == [Kind.QP_ERROR] and b.qp.state == QpState.RESET
     with pytest.raises(StepError, match="cause"):
         b.r.qp_error(b.index, b.now, WcStatus.RETRY_EXCEEDED)
+    b.settle()
+    assert b.qp.state == QpState.ERROR
 
 
 def test_life_cycle() -> None:
@@ -219,4 +221,9 @@ def test_configuration_states() -> None:
     assert b.control(Command.SET_QP, b.r.config[1]) == PostStatus.BAD_STATE
     with pytest.raises(TypeError):
         b.control(Command.SET_QP, 3)
+    with pytest.raises(StepError, match="no command"):
+        b.control(Command.POST, 0)
+    assert b.control(Command.SET_REGION, Region(), 8) == PostStatus.BAD_QP
     assert b.r.drops == [0] * len(Drop)
+    b.control(Command.SET_REGION, Region(rkey=5, va=1 << 40, valid=1).pack(), 7)
+    assert (b.r.region[7].rkey, b.r.region[7].va, b.r.region[7].valid) == (5, 1 << 40, 1)
