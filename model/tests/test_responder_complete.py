@@ -219,8 +219,9 @@ def test_configuration_states() -> None:
     b.control(Command.MODIFY, QpState.RESET)
     assert b.control(Command.SET_GLOBAL, b.r.glob) == PostStatus.OK
     assert b.control(Command.SET_QP, b.r.config[1]) == PostStatus.BAD_STATE
+    b.control(Command.MODIFY, QpState.INIT)
     with pytest.raises(TypeError):
-        b.control(Command.SET_QP, 3)
+        b.control(Command.SET_QP, Region())
     with pytest.raises(StepError, match="no command"):
         b.control(Command.POST, 0)
     assert b.control(Command.SET_REGION, Region(), 8) == PostStatus.BAD_QP
