@@ -41,7 +41,8 @@ class ProbeOut(Protocol):
 def wire_config(glob: GlobalConfig) -> WireConfig:
     """The codec's settings of a NIC with this global configuration."""
     dscp = {cls: int(getattr(glob, f"dscp_{cls.name.lower()}")) for cls in Dscp}
-    return WireConfig(udp_port=glob.udp_port, ev_swap=bool(glob.ev_swap), hop_limit=glob.hop_limit, dscp=dscp)
+    known = frozenset(Opcode) - {Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE}
+    return WireConfig(udp_port=glob.udp_port, ev_swap=bool(glob.ev_swap), hop_limit=glob.hop_limit, dscp=dscp, known_opcodes=known)
 
 
 def wire_tick(tick: int) -> int:

@@ -1,131 +1,204 @@
 """A whole NIC in software: requestor, responder, regions, ports and host memory, driven by itself. Usable without hardware.
 
-Application view: :meth:`Endpoint.command` (what a host can do, with its status), :meth:`Endpoint.configure_qp`, post, poll, memory. Network view:
+Application view (:mod:`model.end_host`): command, configure_qp, register, post_write, post_write_imm, post_recv, poll, memory. Network view, here:
 :meth:`Endpoint.receive`, :meth:`Endpoint.run`, :meth:`Endpoint.next_deadline`. Every due step is executed at once and every frame departs in
 the tick of its step, so all free choices of hardware are taken the same way: responder before requestor, oldest first, all planes have room.
-Time is an argument everywhere: 32-bit ticks of 128 ns, never going back. Rules: docs/spec-endpoint.md (MRC-REQ-260..277).
+Time is an argument everywhere: ticks of 128 ns, of any size (the state keeps 32 bits), never going back. Rules: docs/spec-endpoint.md.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from .config import Config, EvConfig, GlobalConfig, QpConfig, Region, Sizes, WorkRequest
-from .end_packets import Addresser, address_ok, wire_tick
-from .requestor import Requestor
-from .responder import Responder
+from .end_host import Completion, EndpointError, EndpointHost
+from .end_packets import address_ok, wire_tick
+from .req_results import SendOut
+from .req_timer import EV, TAIL
 from .rsp_state import RecvCompleteOut, RevRow, Rx
-from .spec import Command, Drop, Kind, Opcode, PostStatus, QpState, WcStatus
+from .spec import Drop, Kind, Opcode, QpState, WcStatus
 from .wire import WireConfig, parse
 from .wire_packet import Packet
 
-_QP_COMMANDS = frozenset({Command.SET_QP, Command.SET_EV, Command.EV_STATE, Command.MODIFY, Command.POST, Command.POST_RECV})
-_FEEDBACK = frozenset({Opcode.SACK, Opcode.NACK, Opcode.ACK})
+__all__ = ["Completion", "Endpoint", "EndpointError"]
+
+_M32 = (1 << 32) - 1
 _CONNECTED = (QpState.RTR, QpState.RTS)
+_ENDPOINT_OPCODES = frozenset({Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE})
+_BEFORE_RECEIVE = frozenset({Kind.QP_ERROR, Kind.ADVANCE, Kind.RECV_COMPLETE})
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A work completion (``layouts.completion``). ``recv`` 1: a receive entry, consumed by a WriteIMM or flushed."""
+class Endpoint(EndpointHost):
+    """One NIC. After :meth:`receive` or a command, :meth:`run` at the same tick does what follows and hands out the frames."""
 
-    qp: int
-    recv: int
-    status: WcStatus
-    wr_id: int
-    length: int
-    imm: int
+    # --- network ----------------------------------------------------------------------------------------------------------------------
+    @property
+    def wire(self) -> WireConfig:
+        """Settings of the byte codec that this NIC uses."""
+        return self.addresser.wire
 
+    def receive(self, plane: int, frame: bytes | Packet, now: int) -> None:
+        """A frame (Ethernet, no FCS), or the packet in it, arrives on ``plane``. Any bytes are allowed: bad ones are dropped and counted."""
+        if not 0 <= plane < self.sizes.planes:
+            raise ValueError(f"plane {plane}: this NIC has planes 0..{self.sizes.planes - 1}")
+        if not self.up >> plane & 1:
+            self.nic_drops[Drop.PORT_DOWN] += 1
+            return
+        packet = frame if isinstance(frame, Packet) else parse(frame, self.wire)
+        if isinstance(packet, Drop):
+            self.nic_drops[packet] += 1
+            return
+        if packet.opcode in _ENDPOINT_OPCODES:
+            self.nic_drops[Drop.OPCODE] += 1
+            return
+        index = packet.dest_qp - self.sizes.qpn_base
+        known = int(0 <= index < self.sizes.qps)
+        if not known:
+            index = 0
+        config = self.responder.config[index]
+        addr_ok = address_ok(packet, self.responder.glob, config, self.sizes.planes)
+        pkey_ok = int(packet.pkey == config.pkey)
+        self._settle(index, now)
+        if packet.opcode == Opcode.SACK:
+            self.requestor.sack(index, packet, now, known, addr_ok, pkey_ok)
+        elif packet.opcode == Opcode.NACK:
+            self.requestor.nack(index, packet, now, known, addr_ok, pkey_ok)
+        elif packet.opcode == Opcode.ACK:
+            self.requestor.ack(index, packet, now, known, addr_ok, pkey_ok)
+        else:
+            out = self.responder.receive(index, now, Rx.of(packet, plane, known, addr_ok, pkey_ok))
+            if out.write:
+                self._place(index, out.addr, packet.payload, now)
 
-class EndpointError(Exception):
-    """A request that the NIC refused: the command and its status."""
-
-
-class Endpoint:
-    """One NIC. ``memory_size`` bytes of host memory start at host address ``memory_base``."""
-
-    def __init__(self, sizes: Sizes, glob: GlobalConfig, memory_size: int = 1 << 20, memory_base: int = 0) -> None:
-        glob.validate(sizes)
-        if memory_size < 0 or memory_base < 0:
-            raise ValueError(f"memory of {memory_size} bytes at {memory_base:#x}: neither may be negative")
-        self.sizes = sizes
-        self.memory = bytearray(memory_size)
-        self.memory_base = memory_base
-        self.requestor = Requestor(sizes)
-        self.responder = Responder(sizes)
-        self.nic_drops = [0] * len(Drop)  # of the checks before the owners
-        self.up = (1 << sizes.planes) - 1
-        self.cq_depth = sizes.qps * (sizes.msg_slots + sizes.rq_entries)
-        self._cq: deque[Completion] = deque()
-        self._open = [0] * sizes.qps  # posted work whose completion is still to come
-        self._out: list[tuple[int, Packet]] = []
-        self.addresser = Addresser(glob, sizes.qpn_base)
-        self.command(Command.SET_GLOBAL, config=glob)
-
-    # --- host memory ------------------------------------------------------------------------------------------------------------------
-    def _offset(self, address: int, length: int) -> int | None:
-        offset = address - self.memory_base
-        return offset if 0 <= offset and offset + length <= len(self.memory) else None
-
-    def write_memory(self, address: int, data: bytes) -> None:
-        """Put ``data`` into host memory. ValueError when the range is not host memory."""
-        offset = self._offset(address, len(data))
+    def _place(self, index: int, address: int, payload: bytes, now: int) -> None:
+        offset = self._offset(address, len(payload))
         if offset is None:
-            raise ValueError(f"[{address:#x}, +{len(data)}) is outside the host memory of {len(self.memory)} bytes at {self.memory_base:#x}")
-        self.memory[offset : offset + len(data)] = data
+            self.responder.write_error(index, now)
+            self._tell_requestor(index, now)
+        else:
+            self.memory[offset : offset + len(payload)] = payload
 
-    def read_memory(self, address: int, length: int) -> bytes:
-        """``length`` bytes of host memory. ValueError when the range is not host memory."""
-        offset = self._offset(address, length)
+    def _settle(self, index: int, now: int) -> None:
+        """Steps that must come before the next frame of a QP."""
+        while (steps := self.responder.pending(index, now)) and steps[0] in _BEFORE_RECEIVE:
+            self._respond(index, steps[0], now)
+        self._settle_requestor(index, now)
+
+    def run(self, now: int) -> list[tuple[int, Packet]]:
+        """Execute every due step of both owners; returns the frames that leave at this tick: plane and packet, in order."""
+        self._work(now)
+        out, self._out = self._out, []
+        return out
+
+    # --- responder ----------------------------------------------------------------------------------------------------------------------
+    def _row(self, index: int, plane: int) -> RevRow:
+        qp, evs = self.requestor.qp[index], self.sizes.evs
+        row = qp.path.planes[plane]
+        denied = ~(row.good | row.skip | row.bad) & (1 << evs) - 1
+        return RevRow(plane, row.good, row.active, denied, [qp.ev[plane * evs + i].value for i in range(evs)])
+
+    def _respond(self, index: int, kind: Kind, now: int) -> None:
+        rsp = self.responder
+        if kind == Kind.QP_ERROR:
+            rsp.qp_error(index, now, WcStatus.LOCAL_QP_OPERATION)
+            self._tell_requestor(index, now)
+        elif kind == Kind.ADVANCE:
+            rsp.advance(index, now)
+        elif kind == Kind.RECV_COMPLETE:
+            self._received(index, rsp.recv_complete(index, now))
+        elif kind == Kind.FLUSH:
+            rsp.flush(index, now)
+        else:
+            self._emit(index, kind, now)
+
+    def _received(self, index: int, out: RecvCompleteOut) -> None:
+        if out.status == WcStatus.FLUSHED or (out.imm_valid and out.status == WcStatus.SUCCESS):
+            self._complete(Completion(index, 1, WcStatus(out.status), out.wr_id, out.length, out.imm))
+
+    def _complete(self, completion: Completion) -> None:
+        self._open[completion.qp] -= 1
+        self._cq.append(completion)
+
+    def _emit(self, index: int, kind: Kind, now: int) -> None:
+        rsp, config, make = self.responder, self.responder.config[index], self.addresser
+        plane = rsp.emit_plane(index)
+        row = None if plane is None else self._row(index, plane)
+        if kind == Kind.EMIT_ACK:
+            ack = rsp.emit_ack(index, now, self.up, row)
+            if not ack.dropped:
+                self._out.append((ack.plane, make.ack(config, ack)))
+        elif kind == Kind.EMIT_NACK:
+            nack = rsp.emit_nack(index, now, self.up, row)
+            if not nack.dropped:
+                self._out.append((nack.plane, make.nack(index, config, nack)))
+        else:
+            sack = rsp.emit_sack(index, now, self.up, row)
+            if not sack.dropped:
+                self._out.append((sack.plane, make.sack(index, config, sack)))
+
+    def _tell_requestor(self, index: int, now: int) -> None:
+        qp = self.requestor.qp[index]
+        if qp.state in _CONNECTED:
+            self.requestor.qp_error(index, WcStatus.LOCAL_QP_OPERATION, qp.msg_done, now)
+
+    def _tell_responder(self, index: int, now: int) -> None:
+        if self.responder.qp[index].state in _CONNECTED:
+            self.responder.qp_error(index, now, WcStatus.LOCAL_QP_OPERATION)
+
+    # --- requestor ----------------------------------------------------------------------------------------------------------------------
+    def _settle_requestor(self, index: int, now: int) -> None:
+        """QP_ERROR, COMPLETE, RETIRE, JUDGE, TIMEOUT, EV_AGE steps that are due."""
+        before = self.requestor.qp[index].state
+        for done in self.requestor.settle(index, now):
+            self._complete(Completion(index, 0, WcStatus(done.status), done.wr_id, done.length, 0))
+        if self.requestor.qp[index].state == QpState.ERROR != before:
+            self._tell_responder(index, now)
+
+    def _transmit(self, index: int, out: SendOut, now: int) -> None:
+        """The frame of a SEND step departs in its tick, unless its source cannot be read."""
+        tick = wire_tick(now)
+        offset = self._offset(out.laddr, out.plen)
         if offset is None:
-            raise ValueError(f"[{address:#x}, +{length}) is outside the host memory of {len(self.memory)} bytes at {self.memory_base:#x}")
-        return bytes(self.memory[offset : offset + length])
+            self.requestor.depart(index, 0, out.psn, out.evi, out.send_tick, tick, 0, 1, now)
+            return
+        payload = bytes(self.memory[offset : offset + out.plen])
+        self._out.append((out.plane, self.addresser.data(self.requestor.qp[index].config, out, payload, tick)))
+        self.requestor.depart(index, 0, out.psn, out.evi, out.send_tick, tick, 0, 0, now)
 
-    # --- commands ---------------------------------------------------------------------------------------------------------------------
-    def command(self, op: int, qp: int = 0, index: int = 0, config: Config | int = 0, now: int = 0) -> PostStatus:
-        """One host command: ``config`` is the class of :mod:`model.config` that the command carries, the QpState of MODIFY, the wr_id of
-        POST_RECV, 1 or 0 for EV_STATE (denied) and PORT (up). The status is what the mailbox would show.
+    def _probe(self, index: int, slot: int, now: int) -> None:
+        out = self.requestor.probe(index, slot, now, self.up)
+        if out.send_tick:
+            tick = wire_tick(now)
+            self._out.append((out.plane, self.addresser.probe(index, self.requestor.qp[index].config, out, tick)))
+            self.requestor.depart(index, 1, 0, out.evi, out.send_tick, tick, 0, 0, now)
 
-        TypeError when ``config`` does not fit the command.
-        """
-        if op not in Command.__members__.values():
-            return PostStatus.BAD_OPCODE
-        if op in _QP_COMMANDS and not 0 <= qp < self.sizes.qps:
-            return PostStatus.BAD_QP
-        limit = {Command.SET_EV: self.sizes.total_evs, Command.EV_STATE: self.sizes.total_evs, Command.SET_REGION: self.sizes.regions,
-                 Command.PORT: self.sizes.planes}.get(Command(op))  # fmt: skip
-        if limit is not None and not 0 <= index < limit:
-            return PostStatus.BAD_QP
-        return self._dispatch(Command(op), qp, index, config, now)
+    def _request(self, index: int, now: int) -> None:
+        req = self.requestor
+        self._settle_requestor(index, now)
+        for slot in (TAIL, EV):
+            if req.qp[index].state == QpState.RTS and req.probe_possible(index, slot, now, self.up):
+                self._probe(index, slot, now)
+        while (out := req.try_send(index, now, self.up)) is not None:
+            self._transmit(index, out, now)
+        self._settle_requestor(index, now)
 
-    def _dispatch(self, op: Command, qp: int, index: int, config: Config | int, now: int) -> PostStatus:
-        req, rsp = self.requestor, self.responder
-        if op == Command.NOP:
-            return PostStatus.OK
-        if op == Command.PORT:
-            self.up = self.up | 1 << index if config else self.up & ~(1 << index)
-            req.port(now, self.up)
-            rsp.port(now, self.up)
-            return PostStatus.OK
-        if op in (Command.POST, Command.POST_RECV):
-            return self._post(op, qp, config, now)
-        if op == Command.SET_REGION:
-            return PostStatus(rsp.control(0, now, op, index, config).status)
-        if op == Command.MODIFY and config == QpState.RESET:
-            self._work(now)  # what is due leaves first
-        status = PostStatus(req.control(qp, now, op, index, config).status)
-        if op in (Command.SET_EV, Command.EV_STATE):
-            return status
-        rsp.control(qp, now, op, index, config)
-        if status != PostStatus.OK:
-            return status
-        if op == Command.SET_GLOBAL:
-            assert isinstance(config, GlobalConfig)
-            self.addresser = Addresser(config, self.sizes.qpn_base)
-        elif config == QpState.ERROR and op == Command.MODIFY:
-            req.qp_error(qp, now, WcStatus.LOCAL_QP_OPERATION)
-            rsp.qp_error(qp, now, WcStatus.LOCAL_QP_OPERATION)
-        elif config == QpState.RESET and op == Command.MODIFY:
-            self._open[qp] = 0
-        return status
+    # --- time -------------------------------------------------------------------------------------------------------------------------
+    def _work(self, now: int) -> None:
+        self._now = now
+        for index in range(self.sizes.qps):
+            while True:
+                while steps := self.responder.pending(index, now):
+                    self._respond(index, steps[0], now)
+                self._request(index, now)
+                if not self.responder.pending(index, now):
+                    break
+
+    def next_deadline(self) -> int | None:
+        """The next tick at which time alone makes a step due, None: never. What was due at the newest run was done, or waits for an event."""
+        now = self._now
+        found = []
+        for index in range(self.sizes.qps):
+            deadline = self.requestor.next_deadline(index, now)
+            if deadline is not None:
+                found.append(deadline)
+            flush = self.responder.next_deadline(index)
+            if flush is not None:
+                found.append(now + (flush - now & _M32))
+        return min((deadline for deadline in found if deadline > now), default=None)
