@@ -1,4 +1,4 @@
-"""Responder: completions in order, WriteIMM, transport ACK, errors and the life of a QP (MRC-REQ-240..259)."""
+"""Responder: completions in order, WriteIMM, transport ACK, errors and the life of a QP (MRC-REQ-240 to 259)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_last_packet_first() -> None:
 
 
 def test_two_interleaved_complete_in_order() -> None:
-    """MRC-REQ-250, 251, O-01..O-03: in RQMSN order; each takes one receive; immediates 32 bits and lengths unchanged."""
+    """MRC-REQ-250, MRC-REQ-251, O-01..O-03: in RQMSN order; each takes one receive; immediates 32 bits and lengths unchanged."""
     b = Bench()
     b.take(3, _LAST_IMM, rqmsn=1, imm=2, dmalen=2 * 256)
     b.take(1, _LAST_IMM, rqmsn=0, imm=1, dmalen=2 * 256 - 1, plen=255)
@@ -156,7 +156,7 @@ def test_write_error() -> None:
 
 
 def test_error_of_the_host() -> None:
-    """MRC-REQ-244, 246: MODIFY to ERROR asks for a QP_ERROR step from any state; none in ERROR; other causes are refused."""
+    """MRC-REQ-244, MRC-REQ-246: MODIFY to ERROR asks for a QP_ERROR step from any state; none in ERROR; other causes are refused."""
     b = Bench()
     b.take(1, rkey=0)
     b.drain()
@@ -186,7 +186,7 @@ def test_life_cycle() -> None:
 
 
 def test_used_again_after_error() -> None:
-    """MRC-REQ-245, 247, O-08: RESET forgets everything; the next life starts clean at its own PSN, with receives posted in INIT."""
+    """MRC-REQ-245, MRC-REQ-247, O-08: RESET forgets everything; the next life starts clean at its own PSN, with receives posted in INIT."""
     b = Bench()
     b.take(3, _IMM, rqmsn=0)
     b.take(9, rkey=0)
