@@ -33,10 +33,13 @@ def test_sizes_and_alignments(mtu: int) -> None:
 def test_64_kib_across_the_psn_wrap() -> None:
     """S-01, S-04, F-03: 64 KiB from PSN 0xFFFFF0 on, in order: no loss, no reorder count."""
     pair = Pair(3)
+    seen = _watch(pair)
     for side in range(2):
         pair.post(side, 0, 65536)
     pair.settle()
     assert pair.drops() == [{}, {}]
+    assert not any(p.rtx or p.opcode in (Opcode.PROBE, Opcode.NACK) for _, _, _, p in seen)
+    assert sum(p.opcode == Opcode.ACK for _, _, _, p in seen) == 2 and pair.link.now < 20 * 16
 
 
 @pytest.mark.parametrize("name", ["drop", "dup", "reorder", "mark", "trim", "trim_last_hop", "corrupt"])
@@ -158,6 +161,33 @@ def test_denied_evs_carry_nothing() -> None:
     pair.settle()
     denied = {end.requestor.qp[i].ev[0].value for end in pair.ends for i in range(2)}
     assert seen and not any(p.ev in denied for _, _, _, p in seen)
+
+
+def test_answers_on_what_is_left() -> None:
+    """MRC-REQ-231: no ACTIVE GOOD EV on the plane: any that is not DENIED, read from the requestor's row at that moment."""
+    pair = Pair(6, sizes=replace(SIZES, planes=1))
+    assert pair.b.command(Command.EV_STATE, 0, 0, 1) == PostStatus.OK
+    row = pair.b.requestor.qp[0].path.planes[0]
+    row.good, row.bad = 0, 0b10
+    seen = _watch(pair)
+    pair.post(0, 0, 2000)
+    pair.settle()
+    assert {p.ev for _, end, _, p in seen if end == 1} == {pair.b.requestor.qp[0].ev[1].value}
+
+
+def test_flush_is_a_deadline() -> None:
+    """MRC-REQ-219: a packet that asks for nothing is acknowledged sack_flush_time later, by time alone."""
+    pair = Pair(6)
+    seen = _watch(pair)
+    pair.link.faults = [Faults(down=True), Faults(down=True)]
+    pair.post(0, 0, 600)
+    pair.link.run(5)
+    packet = next(p for _, _, _, p in seen if p.opcode in DATA_OPCODES and not p.a)
+    pair.b.receive(0, packet, 100)
+    assert pair.b.run(100) == [] and pair.b.next_deadline() == 147
+    assert pair.b.run(146) == []
+    assert [p.opcode for _, p in pair.b.run(147)] == [Opcode.SACK]
+    assert pair.b.next_deadline() is None
 
 
 def test_wire_rules_hold() -> None:
