@@ -137,15 +137,20 @@ def test_host_error_drops_all(due: bool) -> None:
 
 
 def test_write_error() -> None:
-    """MRC-REQ-243: host memory refused a payload: NAK 0x63 of cack_psn + 1, QP to ERROR; an earlier NAK is kept."""
+    """MRC-REQ-243: host memory refused a payload: NAK 0x63 of a PSN that the sender still holds, QP to ERROR; an earlier NAK is kept."""
     b = Bench()
     b.take(0)
     b.r.write_error(b.index, b.now)
     b.settle()
     (nak,) = b.drain()
-    assert (nak.syndrome, nak.psn, b.qp.state) == (Syndrome.NAK_REMOTE_OPERATION, b.psn(1), QpState.ERROR)  # type: ignore[union-attr]
+    assert (nak.syndrome, nak.psn, b.qp.state) == (Syndrome.NAK_REMOTE_OPERATION, b.psn(0), QpState.ERROR)  # type: ignore[union-attr]
     b = Bench()
     b.receive(0, _ONLY)  # the write of ePSN itself fails, before its ADVANCE
+    b.r.write_error(b.index, b.now)
+    b.settle()
+    assert [a.psn for a in b.drain()] == [b.psn(0)]  # type: ignore[union-attr]
+    b = Bench()
+    b.take(2)  # above a gap: the gap's PSN is what the sender holds for certain
     b.r.write_error(b.index, b.now)
     b.settle()
     assert [a.psn for a in b.drain()] == [b.psn(0)]  # type: ignore[union-attr]
