@@ -1,0 +1,1 @@
+"""Verification: benches, lockstep, system tests."""
