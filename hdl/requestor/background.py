@@ -100,7 +100,7 @@ def add(c: Core) -> None:
             ctx.unretired.eq(ctx.unretired - 1),
         ]  # fmt: skip
         m.d.comb += c.save_row.eq(1)
-        with m.If((ctx.unretired == 1) & c.all_acked):
+        with m.If(ctx.unretired == 1):  # every sent PSN is ACKED now
             m.d.sync += [ctx.inflight.eq(0), ctx.rcvd_seen.eq(c.sent_units)]
         c.settle()
         c.commit(Kind.RETIRE, psn=c.psn, was_lost=was_lost, evi=c.ev_at, credit=credit)
@@ -132,7 +132,7 @@ def add(c: Core) -> None:
 
 def _judge(c: Core, row: Signal, suspects: Signal, guilty: Signal) -> None:
     """JUDGE: a scan over the suspects, one a clock, then a step for each guilty one."""
-    m, p = c.m, c.params
+    m = c.m
     sack = c.ports.rx.payload.ext.sack
     index, index_valid = Signal(6), Signal()
     read, read_valid = Signal(6), Signal()

@@ -44,12 +44,14 @@ def add(c: Core) -> None:
                     done(PostStatus.OK)
             with m.Case(Command.SET_EV):
                 done(PostStatus.BAD_STATE)
-                with m.If((ctx.state == QpState.INIT) & (cmd.index < p.total_evs)):
+                with m.If(cmd.index >= p.total_evs):
+                    done(PostStatus.BAD_QP)
+                with m.Elif(ctx.state == QpState.INIT):
                     m.d.sync += c.ev_at.eq(cmd.index)
                     m.next = "CMD_SET_EV"
             with m.Case(Command.EV_STATE):
                 state = view(layouts.EV_STATE_CONFIG, cmd.data)
-                done(PostStatus.BAD_STATE)
+                done(PostStatus.BAD_QP)
                 with m.If(cmd.index < p.total_evs):
                     m.d.sync += c.ev_at.eq(cmd.index)
                     c.start_ev(Mux(state.denied, EvOp.DENY, EvOp.ALLOW), "CMD_EV_STATE")
@@ -58,10 +60,11 @@ def add(c: Core) -> None:
             with m.Case(Command.POST):
                 m.next = "POST"
             with m.Case(Command.PORT):
-                done(PostStatus.BAD_STATE)
+                m.d.sync += status.eq(PostStatus.BAD_QP)
+                m.next = "CMD_PORT"
                 with m.If(cmd.index < p.planes):
+                    m.d.sync += status.eq(PostStatus.OK)
                     m.d.sync += c.admin.bit_select(cmd.index[:p.plane_bits], 1).eq(view(layouts.PORT_CONFIG, cmd.data).up)
-                    m.next = "CMD_PORT"
             with m.Default():  # the dispatcher lets only known operations through
                 m.d.sync += [c.status.eq(PostStatus.BAD_OPCODE), c.status_valid.eq(1)]
                 m.next = "CMD_END"
@@ -98,7 +101,7 @@ def add(c: Core) -> None:
     _post(c)
 
     with m.State("CMD_PORT"):
-        m.d.sync += [c.port_up.eq(c.ports.up & c.admin), c.send_work.eq(~Const(0, p.qps)), c.status.eq(PostStatus.OK), c.status_valid.eq(1)]
+        m.d.sync += [c.port_up.eq(c.ports.up & c.admin), c.send_work.eq(~Const(0, p.qps)), c.status.eq(status), c.status_valid.eq(1)]
         c.commit(Kind.PORT, up=c.ports.up & c.admin)
         m.next = "CMD_END"
 

@@ -49,7 +49,6 @@ class RequestorLayouts(Layouts):
         return data.StructLayout({
             "lost_cnt": self.p.window_bits + 1,  # PSNs in LOST
             "lost_ptr": 24,  # none LOST lies before it
-            "sent_cnt": self.p.window_bits + 1,  # PSNs sent since RTS, stops at the window: records before them are not ours
         })  # fmt: skip
 
     @cached_property

@@ -28,6 +28,11 @@ class Fetch(enum.Enum, shape=3):
     SEND = 6
 
 
+def one_more(counter: Signal) -> Value:
+    """``counter`` + 1, staying at the end of its range."""
+    return Mux(counter.all(), counter, counter + 1)[:len(counter)]
+
+
 class Core(Contexts):
     """Registers and helpers of the sequencer. One instance per :class:`hdl.requestor.requestor.Requestor`.
 
@@ -168,6 +173,10 @@ class Core(Contexts):
         """psn > other, serial."""
         return serial(psn - other) > 0
 
+    def usable(self, psn: Value) -> Value:
+        """``psn`` is one of the W newest PSNs sent: its record may be used."""
+        return (self.ctx.next_psn - 1 - psn)[:24] < self.params.window
+
     # --- statements ---------------------------------------------------------------------------------------------------------------------
     def commit(self, kind: spec.Kind, **fields: ValueLike) -> None:
         """Ends a step: record of ``kind`` with the body ``fields``."""
@@ -206,8 +215,11 @@ class Core(Contexts):
         """Takes the row of a finished change, and starts the EV probes when an EV became ASSUMED_BAD. Inside ``If(evchange.done)``."""
         m, ctx = self.m, self.ctx
         m.d.sync += Value.cast(self.path).eq(self.evchange.next_path)
-        with m.If(self.evchange.became_bad & ~ctx.bad_probe_on):
-            m.d.sync += [ctx.bad_probe_on.eq(1), ctx.bad_probe_at.eq(self.now + self.t1)]
+        with m.If(self.evchange.became_bad):
+            m.d.sync += self.ev.probe_ok.eq(0)
+            m.d.comb += self.save_ev.eq(1)
+            with m.If(~ctx.bad_probe_on):
+                m.d.sync += [ctx.bad_probe_on.eq(1), ctx.bad_probe_at.eq(self.now + self.t1)]
 
     def progress(self, unfinished: Value) -> None:
         """unack_psn or msg_done advanced; ``unfinished`` tells whether a message is unfinished afterwards."""
@@ -255,7 +267,7 @@ class Core(Contexts):
 
     # --- wiring -----------------------------------------------------------------------------------------------------------------------------
     def _wire(self) -> None:
-        m, p = self.m, self.params
+        m = self.m
         save, save_row, save_ev, save_record = (Signal(name=f"{n}_now") for n in ("save", "row", "ev", "record"))
         m.d.sync += [save.eq(self.save), save_row.eq(self.save_row), save_ev.eq(self.save_ev), save_record.eq(self.save_record)]
         m.d.sync += self.evchange.start.eq(0)

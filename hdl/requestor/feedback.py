@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 
 from hdl.requestor.bits import serial
-from hdl.requestor.core import Core, Fetch
+from hdl.requestor.core import Core, Fetch, one_more
 from hdl.requestor.evchange import EvOp
 from model import spec
 from model.spec import Drop, Kind, MFlag, NackReason, QpState, WcStatus
@@ -64,7 +64,6 @@ def _sack(c: Core) -> None:
     fed_psn = Signal(24)
     found = Signal()
     matched = Signal()
-    fed = Signal()  # a record or slot was found
     fed_tick = Signal(16)
 
     with m.State("SACK"):
@@ -76,7 +75,7 @@ def _sack(c: Core) -> None:
             advance.eq(Mux(serial(gain) > 0, gain, 0)),
             edge.eq(cack + Mux(sack.mpr == 0, c.config.req_mpr, sack.mpr << 7)),
             fed_psn.eq(cack + sack.ack_psn_offset),
-            found.eq(0), matched.eq(0), fed.eq(0), c.sweep_from.eq(c.head), c.base.eq(cack + sack.sack_offset),
+            found.eq(0), matched.eq(0), c.sweep_from.eq(c.head), c.base.eq(cack + sack.sack_offset),
         ]  # fmt: skip
         m.next = "SACK_CHECK"
 
@@ -100,11 +99,10 @@ def _sack(c: Core) -> None:
                 probe_id = sack.ack_psn_offset.as_unsigned()
                 for bit, slot in ((0, ctx.tail_slot), (1, ctx.ev_slot)):
                     with m.If((probe_id[15] == bit) & slot.valid & (slot.id == probe_id)):
-                        m.d.sync += [slot.valid.eq(0), fed.eq(1), fed_tick.eq(slot.tick)]
+                        m.d.sync += [slot.valid.eq(0), fed_tick.eq(slot.tick)]
                         c.start_fetch(Fetch.SACK, fed_psn)
                         m.d.sync += [c.fetch_slot.eq(1), c.fetch_evi.eq(slot.evi)]
-            with m.Elif((ctx.next_psn - 1 - fed_psn)[:24] < c.aux.sent_cnt):
-                m.d.sync += fed.eq(1)
+            with m.Elif(c.usable(fed_psn)):
                 c.start_fetch(Fetch.SACK, fed_psn)
 
     with m.State("SACK_GOT"):
@@ -153,7 +151,7 @@ def _sack(c: Core) -> None:
         c.settle()
         with m.If(~found):
             c.drop(Drop.EV_UNMATCHED)
-        c.commit(Kind.SACK, rx=rx, drop=NOT_DROPPED, newly=_shift8(advance), evi=Mux(fed, c.ev_at, 0), ev_found=found, matched=matched)
+        c.commit(Kind.SACK, rx=rx, drop=NOT_DROPPED, newly=_shift8(advance), evi=Mux(found, c.ev_at, 0), ev_found=found, matched=matched)
         m.d.sync += c.sweep_sack.eq(1)
         m.next = "SWEEP"
 
@@ -182,7 +180,7 @@ def _nack(c: Core) -> None:
         c.start_fetch(Fetch.NACK, nack.nack_psn)
 
     with m.State("NACK_GOT"):
-        usable = (ctx.next_psn - 1 - c.psn)[:24] < c.aux.sent_cnt
+        usable = c.usable(c.psn)
         out = c.row.out.bit_select(c.psn[:6], 1)
         echo = nack.echo_timestamp
         same = c.entropy_equal(nack.entropy, c.value) & ((echo == 0) | (echo == c.record.tick))
@@ -215,7 +213,7 @@ def _nack(c: Core) -> None:
         m.d.comb += c.ports.rx.ready.eq(1)
         m.next = "IDLE"
         with m.If((c.psn == c.head) & ~(ctx.nack_block & ~c.reached(ctx.nack_block_until))):
-            m.d.sync += [ctx.retry.eq(ctx.retry + 1), ctx.nack_block.eq(1), ctx.nack_block_until.eq(c.now + c.t1)]
+            m.d.sync += [ctx.retry.eq(one_more(ctx.retry)), ctx.nack_block.eq(1), ctx.nack_block_until.eq(c.now + c.t1)]
             with m.If(c.retry_limit):
                 c.follow_error(WcStatus.RETRY_EXCEEDED)
 
@@ -228,7 +226,7 @@ def _depart(c: Core) -> None:
 
     with m.State("DEPART_GOT"):
         out = c.row.out.bit_select(c.psn[:6], 1)
-        usable = (ctx.next_psn - 1 - c.psn)[:24] < c.aux.sent_cnt
+        usable = c.usable(c.psn)
         live = (ctx.state == QpState.RTS) & ~depart.dropped & ~depart.read_error
         same = (c.record.evi == depart.evi) & (c.record.tick == depart.send_tick)
         applied = Signal()
@@ -236,7 +234,7 @@ def _depart(c: Core) -> None:
             m.d.comb += [applied.eq(1), c.save_record.eq(1)]
             m.d.sync += c.record.tick.eq(depart.tick)
         with m.If(live & depart.probe):
-            hits = [slot.valid & (slot.evi == depart.evi) & (slot.tick == depart.send_tick) for slot in (ctx.tail_slot, ctx.ev_slot)]
+            hits = [(slot.evi == depart.evi) & (slot.tick == depart.send_tick) for slot in (ctx.tail_slot, ctx.ev_slot)]
             with m.If(hits[0]):
                 m.d.comb += applied.eq(1)
                 m.d.sync += ctx.tail_slot.tick.eq(depart.tick)

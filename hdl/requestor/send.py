@@ -133,8 +133,6 @@ def _select(c: Core) -> None:
                 ctx.send_pkt.eq(Mux(last, 0, ctx.send_pkt + 1)), ctx.msg_send.eq(ctx.msg_send + last),
                 ctx.wimm_open.eq(ctx.wimm_open + (first & message.imm_valid)),
             ]  # fmt: skip
-            with m.If(aux.sent_cnt != p.window):
-                m.d.sync += aux.sent_cnt.eq(aux.sent_cnt + 1)
         m.next = "SEND_COMMIT"
 
     with m.State("SEND_COMMIT"):

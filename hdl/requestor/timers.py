@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Cat, Const, Mux, Signal
 
 from hdl.requestor.bits import first_cyclic, plane_of
-from hdl.requestor.core import Core, Fetch
+from hdl.requestor.core import Core, Fetch, one_more
 from hdl.requestor.evchange import EvOp
 from hdl.requestor.send import put_tx
 from model import spec
@@ -29,7 +29,7 @@ def add(c: Core) -> None:
 
     with m.State("WALK"):
         live = (ctx.state == QpState.RTS) & ~c.blocked
-        probe_time = ctx.want_probe | ctx.probe_on & ((c.now - ctx.probe_ref)[:32] >= c.globals.probe_time)
+        probe_time = ctx.want_probe | ctx.probe_on & c.reached(ctx.probe_ref + c.globals.probe_time)
         m.d.sync += [
             due_timeout.eq((ctx.state == QpState.RTS) & ctx.timer_on & c.reached(ctx.timer_deadline)),
             due_tail.eq(live & ~c.tx_valid & probe_time),
@@ -84,10 +84,9 @@ def add(c: Core) -> None:
 def _timeout(c: Core) -> None:
     m, ctx = c.m, c.ctx
     head_lost = Signal()
-    known = Signal()  # the head was fetched
 
     with m.State("TIMEOUT"):
-        m.d.sync += [ctx.expiry.eq(_next(ctx.expiry)), ctx.retry.eq(_next(ctx.retry)), head_lost.eq(0), known.eq(0)]
+        m.d.sync += [ctx.expiry.eq(one_more(ctx.expiry)), ctx.retry.eq(one_more(ctx.retry)), head_lost.eq(0)]
         with m.If(c.retry_limit):
             m.next = "TIMEOUT_FAIL"
         with m.Elif(c.all_acked):
@@ -101,7 +100,6 @@ def _timeout(c: Core) -> None:
         c.follow_error(WcStatus.RETRY_EXCEEDED)
 
     with m.State("TIMEOUT_GOT"):
-        m.d.sync += known.eq(1)
         with m.If(c.row.out.bit_select(c.psn[:6], 1)):
             m.d.sync += [head_lost.eq(1), ctx.head_free.eq(1)]
             c.start_ev(EvOp.BAD, "TIMEOUT_CHANGE")
@@ -128,16 +126,12 @@ def _timeout(c: Core) -> None:
         m.next = "IDLE"
 
 
-def _next(counter: Signal) -> object:
-    """One more, staying at the end of its range."""
-    return Mux(counter == (1 << len(counter)) - 1, counter, counter + 1)
-
-
 def _probe(c: Core, due_ev: Signal) -> None:
     m, p, ctx = c.m, c.params, c.ctx
     slot = Signal()
     chosen = Signal(p.evi_bits)
     some = Signal()
+    none_bad = Signal()
 
     with m.State("PROBE_SELECT"):
         m.d.sync += slot.eq(0)
@@ -153,12 +147,19 @@ def _probe(c: Core, due_ev: Signal) -> None:
     with m.State("PROBE_BAD"):
         usable = [c.path.planes[n].bad & (c.port_up & c.room)[n].replicate(p.evs) for n in range(p.planes)]
         found, index = first_cyclic(c.logic, Cat(usable), ctx.bad_probe_evi + Const(1, 1))
-        m.d.sync += [some.eq(found), chosen.eq(index), slot.eq(1), c.ev_at.eq(ctx.ev_slot.evi)]
+        m.d.sync += [
+            some.eq(found), chosen.eq(index), slot.eq(1), c.ev_at.eq(ctx.ev_slot.evi),
+            none_bad.eq(~Cat(c.path.planes[n].bad for n in range(p.planes)).any()),
+        ]  # fmt: skip
         m.next = "PROBE_BAD_GOT"
 
     with m.State("PROBE_BAD_GOT"):
         c.ev_ram.read(m, c.at_ev(c.ev_at))
-        with m.If(~some):
+        with m.If(none_bad):  # the EV probes end
+            m.d.sync += ctx.bad_probe_on.eq(0)
+            c.commit(Kind.PROBE, room=c.room, slot=1)
+            m.next = "IDLE"
+        with m.Elif(~some):
             m.next = "IDLE"
         with m.Elif(ctx.ev_slot.valid):
             m.next = "PROBE_UNANSWERED"
