@@ -15,14 +15,14 @@ def sdiff(a: ValueLike, b: ValueLike, bits: int = spec.PSN_BITS) -> Value:
 
 
 def first_one(value: Value) -> tuple[Value, Value]:
-    """(any bit set, index of the lowest set bit), a balanced tree; the index is 0 when there is none."""
+    """(any bit set, index of the lowest set bit), a balanced tree; the index has ceil(log2(width)) bits, and no meaning when there is none."""
     if len(value) == 1:
-        return value[0], Const(0, 1)
+        return value[0], Const(0, 0)
     half = 1 << ((len(value) - 1).bit_length() - 1)
     any_lo, index_lo = first_one(value[:half])
     any_hi, index_hi = first_one(value[half:])
     width = (len(value) - 1).bit_length()
-    high = Cat(index_hi, Const(0, width - 1 - len(index_hi)), Const(1, 1)) if len(index_hi) < width else index_hi
+    high = Cat(index_hi, Const(0, width - 1 - len(index_hi)), Const(1, 1))
     return any_lo | any_hi, Mux(any_lo, index_lo, high)[:width]
 
 

@@ -123,7 +123,7 @@ def command_states(m: Module, s: Shared) -> None:
 
 
 def error_states(m: Module, s: Shared) -> None:
-    """QP_ERROR: nothing when the QP is in RESET or in ERROR already, or when an error of the other side meets a QP that is not connected any more."""
+    """QP_ERROR: no step when the QP is in ERROR already, or when an error of the other side meets a QP that is not connected any more."""
     ctx = s.ctx
     memory_error = s.error_cause == WcStatus.LOCAL_MEMORY
     with m.State("ERROR_REQUEST"):
@@ -135,7 +135,7 @@ def error_states(m: Module, s: Shared) -> None:
                 s.want_ack(m, ctx.last_plane)
     with m.State("QP_ERROR"):
         m.next = "IDLE"
-        with m.If((ctx.state != QpState.RESET) & (ctx.state != QpState.ERROR)):
+        with m.If(ctx.state != QpState.ERROR):
             m.d.sync += ctx.state.eq(QpState.ERROR)
             with m.If(ctx.nak == 0):
                 m.d.sync += set_flag(s.ack_set, s.qp).eq(0)
