@@ -15,13 +15,13 @@ from model.spec import Drop, Kind, Opcode, Syndrome
 
 
 def emit_states(m: Module, s: Shared) -> None:
-    p, l, ctx, cfg, head, ports = s.p, s.l, s.ctx, s.cfg, s.head, s.ports
+    p, ctx, cfg, head, ports = s.p, s.ctx, s.cfg, s.head, s.ports
     is_ack = s.job == Job.ACK
     is_sack = ~is_ack & (head.reason == 0)
     no_port = Signal()
     plane = Signal(p.plane_bits)
     room = Signal(p.planes)  # as it was when the step was admitted
-    path = Signal(l.reverse_row)
+    path = Signal(s.layouts.reverse_row)
     candidates, ahead = Signal(p.evs), Signal(p.evs)
     ev_index = Signal(p.ev_bits)
     ev = Signal(32)

@@ -44,17 +44,17 @@ class Responder(wiring.Component):
 
     def __init__(self, params: Params) -> None:
         self.params = params
-        l = RspLayouts(params)
+        lay = RspLayouts(params)
         members = {
-            "cmd": In(stream.Signature(l.cmd)), "status": Out(stream.Signature(l.cmd_status)),
-            "rx": In(stream.Signature(l.rx)), "verdict": Out(stream.Signature(l.verdict)),
-            "tx": Out(stream.Signature(l.tx)), "completion": Out(stream.Signature(l.completion)),
+            "cmd": In(stream.Signature(lay.cmd)), "status": Out(stream.Signature(lay.cmd_status)),
+            "rx": In(stream.Signature(lay.rx)), "verdict": Out(stream.Signature(lay.verdict)),
+            "tx": Out(stream.Signature(lay.tx)), "completion": Out(stream.Signature(lay.completion)),
             "tick": In(32), "up": In(params.planes), "room": In(params.planes),
-            "wr_error": In(stream.Signature(l.qp_event)),
-            "peer_error_in": In(stream.Signature(l.qp_event)), "peer_error_out": Out(stream.Signature(l.qp_event)),
-            "path_qp": Out(params.qp_bits), "path_row": In(l.reverse_rows),
+            "wr_error": In(stream.Signature(lay.qp_event)),
+            "peer_error_in": In(stream.Signature(lay.qp_event)), "peer_error_out": Out(stream.Signature(lay.qp_event)),
+            "path_qp": Out(params.qp_bits), "path_row": In(lay.reverse_rows),
             "path_ev_index": Out(params.evi_bits), "path_ev": In(32),
-            "drop": Out(l.drop),
+            "drop": Out(lay.drop),
         }  # fmt: skip
         if params.sack_queue < 2 * ANSWERS_PER_RECEIVE:
             raise ValueError(f"preset {params.name!r}: sack_queue = {params.sack_queue}; one RECEIVE may cause two answers, so at least 4")

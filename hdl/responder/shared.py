@@ -44,15 +44,15 @@ class Shared:
 
     def __init__(self, params: Params, ports: Any) -> None:
         p = self.p = params
-        l = self.l = RspLayouts(p)
+        lay = self.layouts = RspLayouts(p)
         self.ports = ports
         flags = 1 << p.qp_bits
         # the loaded QP
         self.job = Signal(Job)
         self.qp = Signal(p.qp_bits)
         self.now = Signal(32)  # tick of the step
-        self.ctx = Signal(l.rsp_ctx)
-        self.hid = Signal(l.hidden)
+        self.ctx = Signal(lay.rsp_ctx)
+        self.hid = Signal(lay.hidden)
         self.cfg = Signal(CONFIG)
         self.glob = Signal(GLOBAL_BITS)
         self.store = Signal()  # the context is stored in this clock
@@ -65,19 +65,19 @@ class Shared:
         self.ack_set = Signal(flags)  # an ACK or NAK waits to leave
         self.peer_set = Signal(flags)  # the requestor has to be told of an error
         # memories
-        self.contexts = Table(l.word, p.qp_bits)
+        self.contexts = Table(lay.word, p.qp_bits)
         self.configs = Table(CONFIG, p.qp_bits)
-        self.rows = Table(l.row, p.qp_bits + p.row_bits)
+        self.rows = Table(lay.row, p.qp_bits + p.row_bits)
         self.wimm_bits = max(1, (p.max_wimm - 1).bit_length())
-        self.stash = Table(l.stash, p.qp_bits + self.wimm_bits)
+        self.stash = Table(lay.stash, p.qp_bits + self.wimm_bits)
         self.entry_bits = max(1, (p.rq_entries - 1).bit_length())
         self.entries = Table(data.StructLayout({"wr_id": 64}), p.qp_bits + self.entry_bits)
         self.region_bits = max(1, (p.regions - 1).bit_length())
-        self.regions = Table(l.region, self.region_bits)
+        self.regions = Table(lay.region, self.region_bits)
         # answers
-        self.queue = SyncFIFOBuffered(width=l.answer.size, depth=p.sack_queue)
+        self.queue = SyncFIFOBuffered(width=lay.answer.size, depth=p.sack_queue)
         self.queued = Signal(range(p.sack_queue + 1))
-        self.head = data.View(l.answer, self.queue.r_data)
+        self.head = data.View(lay.answer, self.queue.r_data)
         self.ack_pick = Picker(flags, p.qp_bits)
         self.follow_pick = Picker(flags, p.qp_bits)
         self.walk = FlushWalk(p.qp_bits)
@@ -87,9 +87,9 @@ class Shared:
         self.draining = Signal()  # a MODIFY to RESET waits for the answers of its QP: no RECEIVE and no FLUSH meanwhile
         # outputs, one register each
         self.status_valid, self.status = Signal(), Signal(8)
-        self.verdict_valid, self.verdict = Signal(), Signal(l.verdict)
-        self.tx_valid, self.tx = Signal(), Signal(l.tx)
-        self.completion_valid, self.completion = Signal(), Signal(l.completion)
+        self.verdict_valid, self.verdict = Signal(), Signal(lay.verdict)
+        self.tx_valid, self.tx = Signal(), Signal(lay.tx)
+        self.completion_valid, self.completion = Signal(), Signal(lay.completion)
         self.peer_valid, self.peer_qp = Signal(), Signal(p.qp_bits)
         # QP_ERROR chain
         self.error_cause = Signal(8)
@@ -156,7 +156,7 @@ class Shared:
 
     def push(self, m: Module, **fields: ValueLike) -> None:
         """Queue a SACK or NACK of the loaded QP. The caller made sure that there is room. A SACK ends the counting of bytes and the flush timer."""
-        entry = data.View(self.l.answer, self.queue.w_data)
+        entry = data.View(self.layouts.answer, self.queue.w_data)
         m.d.comb += [self.queue.w_en.eq(1), entry.qp.eq(self.qp)]
         m.d.comb += [entry[name].eq(value) for name, value in fields.items()]
         m.d.sync += [self.queued.eq(self.queued + 1), self.hid.queued.eq(self.hid.queued + 1)]

@@ -16,15 +16,13 @@ from amaranth.sim import Simulator
 from hdl.layouts import GLOBAL_CONFIG, MODIFY_CONFIG, QP_CONFIG, RECV_REQUEST, REGION_CONFIG
 from hdl.params import Params, preset
 from hdl.responder.responder import Responder
+from model import spec
 from model.spec import Command, Drop, Kind, Opcode, PostStatus, QpState
+from verif.responder.codec import decoder, encoder
 from verif.responder.golden import Golden
 
 GLOBAL = {"base_rtt": 40, "sack_threshold": 4096, "sack_flush_time": 0, "oor_silent": 0}
 QP = {"dest_qpn": 0xABC211, "pkey": 0xFFFF, "mtu": 0, "rsp_mpr": 128, "trim_nack": 1}
-
-
-def pack(layout: data.Layout, fields: dict[str, Any]) -> int:
-    return int(layout.const(fields).as_value().value)
 
 
 @dataclass
@@ -37,6 +35,54 @@ class Stall:
     status: float = 0.0
     peer: float = 0.0
     rx: float = 0.0  # gaps between frames
+
+
+class Input:
+    """Drives one stream from a queue: payload stable until accepted, gaps with probability ``gap`` per clock."""
+
+    def __init__(self, name: str, port: Any, queue: deque[Any], fields: Callable[[Any], dict[str, Any]], gap: float = 0.0) -> None:
+        self.name, self.port, self.queue, self.fields, self.gap = name, port, queue, fields, gap
+        self.bits, self.encode = Value.cast(port.payload), encoder(port.payload.shape())
+        self.valid = False
+
+    def offer(self, ctx: Any, rng: random.Random) -> None:
+        if not self.valid and self.queue and (not self.gap or rng.random() >= self.gap):
+            self.valid = True
+            ctx.set(self.bits, self.encode(self.fields(self.queue[0])))
+        ctx.set(self.port.valid, self.valid)
+
+    def settle(self, ctx: Any) -> bool:
+        """Whether a payload goes over with the next edge."""
+        if not self.valid or not ctx.get(self.port.ready):
+            return False
+        self.queue.popleft()
+        self.valid = False
+        return True
+
+
+class Output:
+    """Takes one stream with random ready; checks that valid and payload stay until accepted."""
+
+    def __init__(self, name: str, port: Any, sink: Callable[[Any], object], stall: float) -> None:
+        self.name, self.port, self.sink, self.stall = name, port, sink, stall
+        self.bits, self.decode = Value.cast(port.payload), decoder(port.payload.shape())
+        self.ready = False
+        self.held: int | None = None
+
+    def open(self, ctx: Any, rng: random.Random) -> None:
+        self.ready = not self.stall or rng.random() >= self.stall
+        ctx.set(self.port.ready, self.ready)
+
+    def settle(self, ctx: Any) -> bool:
+        if not ctx.get(self.port.valid):
+            assert self.held is None, f"{self.name}: valid fell before it was accepted"
+            return False
+        bits = ctx.get(self.bits)
+        assert self.held in (None, bits), f"{self.name}: payload moved before it was accepted"
+        self.held = None if self.ready else bits
+        if self.ready:
+            self.sink(self.decode(bits))
+        return self.ready
 
 
 @dataclass
@@ -70,7 +116,6 @@ class Bench:
         self.clock = 0
         self.quiet = 0
         self.asked_peer: set[int] = set()  # QPs that the requestor reported
-        self.held: dict[str, int] = {}
 
     def ev(self, qp: int, evi: int) -> int:
         """Value of EV ``evi`` of a QP."""
@@ -78,7 +123,7 @@ class Bench:
 
     # --- stimulus ---------------------------------------------------------------------------------------------------------------------
     def command(self, op: Command, qp: int = 0, index: int = 0, layout: data.Layout | None = None, **fields: Any) -> None:
-        self.cmd.append((op, qp, index, pack(layout, fields) if layout is not None else 0))
+        self.cmd.append((op, qp, index, encoder(layout)(fields) if layout is not None else 0))
 
     def modify(self, qp: int, *states: QpState) -> None:
         for state in states:
@@ -106,8 +151,9 @@ class Bench:
         """Queue a frame; extension fields are given flat, lengths follow ``plen`` (default: a sound 4-byte ONLY of the QP's region)."""
         ext = {"probe_id", "tx_timestamp"} if opcode == Opcode.PROBE else {"rqmsn", "msn", "tx_timestamp", "va", "rkey", "dmalen", "imm"}
         plen = fields.get("plen", 0 if opcode == Opcode.PROBE else 4)
+        udp_len = 8 + spec.BTH_BYTES + spec.extension_bytes(opcode, 1) + (plen + 3 & ~3) + spec.ICRC_BYTES
         base = {"qp": qp, "known": 1, "addr_ok": 1, "pkey_ok": 1, "plane": 0, "trimmed": 0, "ce": 0, "ev": 0xE0000000 | psn,
-                "udp_len": 44 + 4 * (opcode in (0xC9, 0xCB)) + (plen + 3 & ~3), "opcode": opcode, "a": 0, "rtx": 0, "ts": 1, "psn": psn, "plen": plen}  # fmt: skip
+                "udp_len": udp_len, "opcode": opcode, "a": 0, "rtx": 0, "ts": 1, "psn": psn, "plen": plen}  # fmt: skip
         inner = {"tx_timestamp": 0x1000 + (psn & 0xFFF)}
         if opcode != Opcode.PROBE:
             inner |= {"va": 0x10000 * (qp + 1), "rkey": 0x7700_0000 + qp, "dmalen": plen}
@@ -146,53 +192,45 @@ class Bench:
 
     async def _process(self, ctx: Any) -> None:
         d, p, rng, stall = self.dut, self.params, self.rng, self.stall
-        ctx.set(d.status.ready, 0)
-        seen = {"path_qp": 0, "path_ev": 0}
+        inputs = [
+            Input("cmd", d.cmd, self.cmd, lambda c: {"op": c[0], "qp": c[1], "index": c[2], "data": c[3]}),
+            Input("rx", d.rx, self.rx, lambda f: f, stall.rx),
+            Input("wr_error", d.wr_error, self.wr_error, lambda q: {"qp": q}),
+            Input("peer_error_in", d.peer_error_in, self.peer_error, lambda q: {"qp": q}),
+        ]
+        outputs = [
+            Output("status", d.status, lambda v: self.status.append(PostStatus(v["status"])), stall.status),
+            Output("verdict", d.verdict, self.verdict.append, stall.verdict),
+            Output("tx", d.tx, self.tx.append, stall.tx),
+            Output("completion", d.completion, self.completion.append, stall.completion),
+            Output("peer_error_out", d.peer_error_out, lambda v: self.peer_out.append(v["qp"]), stall.peer),
+        ]
+        rows, row_bits = encoder(d.path_row.shape()), Value.cast(d.path_row)
+        record_bits, record_of = d.trace_data.as_value(), decoder(d.trace_data.shape())
+        path_qp = path_evi = 0
         while True:
             moving = self.more is not None and self.more(self)
             self.tick = self.clock // p.tick_div & 0xFFFFFFFF
             ctx.set(d.tick, self.tick)
             ctx.set(d.up, self.up)
             ctx.set(d.room, self.room)
-            qp = seen["path_qp"]
-            ctx.set(Value.cast(d.path_row), pack(d.path_row.shape(), self.row[qp]))
-            ctx.set(d.path_ev, self.ev(qp, seen["path_ev"]))
-            self._offer(ctx, "cmd", d.cmd, self.cmd, lambda c: {"op": c[0], "qp": c[1], "index": c[2], "data": c[3]}, 0.0)
-            self._offer(ctx, "rx", d.rx, self.rx, lambda f: f, stall.rx)
-            self._offer(ctx, "wr", d.wr_error, self.wr_error, lambda q: {"qp": q}, 0.0)
-            self._offer(ctx, "pe", d.peer_error_in, self.peer_error, lambda q: {"qp": q}, 0.0)
+            ctx.set(row_bits, rows(self.row[path_qp]))
+            ctx.set(d.path_ev, self.ev(path_qp, path_evi))
+            for port in inputs:
+                port.offer(ctx, rng)
+            for port in outputs:
+                port.open(ctx, rng)
             taken = False
-            for name, port, chance, sink in (
-                ("st", d.status, stall.status, lambda v: self.status.append(PostStatus(v.status))), ("ve", d.verdict, stall.verdict, self._verdict),
-                ("tx", d.tx, stall.tx, self._tx), ("co", d.completion, stall.completion, self._completion),
-                ("pe", d.peer_error_out, stall.peer, lambda v: self.peer_out.append(v.qp)),
-            ):  # fmt: skip
-                ready = rng.random() >= chance if chance else 1
-                ctx.set(port.ready, ready)
-                if ctx.get(port.valid):
-                    value = ctx.get(Value.cast(port.payload))
-                    assert self.held.get(name + "_out", value) == value, f"{name}: payload moved before it was accepted"
-                    if ready:
-                        self.held.pop(name + "_out", None)
-                        sink(data.Const(port.payload.shape(), value))
-                        taken = True
-                    else:
-                        self.held[name + "_out"] = value
-                else:
-                    assert name + "_out" not in self.held, f"{name}: valid fell before it was accepted"
-            taken |= any(ctx.get(port.valid & port.ready) for port in (d.cmd, d.rx, d.wr_error, d.peer_error_in))
-            for name, port, queue in (("cmd", d.cmd, self.cmd), ("rx", d.rx, self.rx), ("wr", d.wr_error, self.wr_error), ("pe", d.peer_error_in, self.peer_error)):
-                if ctx.get(port.valid) and ctx.get(port.ready):
-                    queue.popleft()
-                    self.held.pop(name, None)
+            for port in (*inputs, *outputs):
+                taken |= port.settle(ctx)
             if ctx.get(d.drop.valid):
                 self.drops.append(Drop(ctx.get(d.drop.cause)))
             if ctx.get(d.trace_valid):
-                record = data.Const(d.trace_data.shape(), ctx.get(d.trace_data.as_value()))
+                record = record_of(ctx.get(record_bits))
                 self.records.append(record)
                 self.golden.step(record, self)
                 taken = True
-            seen = {"path_qp": ctx.get(d.path_qp), "path_ev": ctx.get(d.path_ev_index)}
+            path_qp, path_evi = ctx.get(d.path_qp), ctx.get(d.path_ev_index)
             self.quiet = 0 if taken or moving or self.cmd or self.rx else self.quiet + 1
             self.clock += 1
             self.limit -= 1
@@ -201,27 +239,9 @@ class Bench:
             assert self.limit > 0 or self.finished, f"still moving: {len(self.cmd)} commands, {len(self.rx)} frames left after {self.clock} clocks"
             await ctx.tick()
 
-    def _offer(self, ctx: Any, name: str, port: Any, queue: deque[Any], fields: Callable[[Any], dict[str, Any]], gap: float) -> None:
-        if queue and (name in self.held or self.rng.random() >= gap):
-            if name not in self.held:
-                self.held[name] = 1
-                ctx.set(Value.cast(port.payload), pack(port.payload.shape(), fields(queue[0])))
-            ctx.set(port.valid, 1)
-        else:
-            ctx.set(port.valid, 0)
-
-    def _verdict(self, v: Any) -> None:
-        self.verdict.append({"write": v.write, "addr": v.addr, "plen": v.plen, "qp": v.qp})
-
-    def _completion(self, v: Any) -> None:
-        self.completion.append({name: getattr(v, name) for name, _ in v.shape()})
-
-    def _tx(self, v: Any) -> None:
-        self.tx.append(v.as_bits() if hasattr(v, "as_bits") else v.as_value().value)
-
     # --- looking at records -----------------------------------------------------------------------------------------------------------
     def kinds(self, qp: int | None = None) -> list[Kind]:
-        return [Kind(r.kind) for r in self.records if qp is None or r.qp == qp]
+        return [Kind(r["kind"]) for r in self.records if qp is None or r["qp"] == qp]
 
     def bodies(self, kind: Kind) -> list[Any]:
-        return [r.body[kind.name.lower()] for r in self.records if r.kind == kind]
+        return [r["body"][kind.name.lower()] for r in self.records if r["kind"] == kind]

@@ -12,28 +12,18 @@ from model.config import GlobalConfig, QpConfig, Region, Sizes
 from model.responder import Responder
 from model.rsp_state import Answer, RevRow, Rx
 from model.spec import DATA_OPCODES, Command, Drop, Kind, Opcode, QpState, WcStatus
-
-
-def plain(value: Any) -> Any:
-    """A data.Const as dict, list or int."""
-    if isinstance(value, data.Const):
-        shape = value.shape()
-        if isinstance(shape, data.ArrayLayout):
-            return [plain(value[i]) for i in range(shape.length)]
-        return {name: plain(value[name]) for name, _ in shape}
-    return value
+from verif.responder.codec import decoder, encoder
 
 
 def config_of(cls: type, layout: data.StructLayout, bits: int) -> Any:
-    return cls(**plain(data.Const(layout, bits & ((1 << layout.size) - 1))))
+    return cls(**decoder(layout)(bits))
 
 
-def rx_of(rx: Any) -> Rx:
-    probe = rx.opcode == Opcode.PROBE
-    ext = plain(rx.ext["probe" if probe else "data"])
+def rx_of(rx: dict[str, Any]) -> Rx:
+    probe = rx["opcode"] == Opcode.PROBE
+    ext = rx["ext"]["probe" if probe else "data"]
     keep = ("probe_id", "tx_timestamp") if probe else ("rqmsn", "msn", "tx_timestamp", "va", "rkey", "dmalen", "imm")
-    plain_fields = {name: getattr(rx, name) for name, _ in rx.shape() if name not in ("qp", "ext")}
-    return Rx(**plain_fields, **{name: ext[name] for name in keep})
+    return Rx(**{name: value for name, value in rx.items() if name not in ("qp", "ext")}, **{name: ext[name] for name in keep})
 
 
 class Golden:
@@ -44,11 +34,12 @@ class Golden:
         self.sizes = Sizes(p.qps, p.planes, p.evs, p.active_evs, p.window, p.msg_slots, p.rq_entries, p.max_wimm, p.regions, p.mtu, p.qpn_base)
         self.model = Responder(self.sizes)
         self.model.glob = GlobalConfig(base_rtt=0, sack_threshold=0, sack_flush_time=0)
-        self.layouts = Layouts(p)
+        tx = Layouts(p).tx
+        self.pack, self.show = encoder(tx), decoder(tx)
         self.seq = 0
         self.verdicts: list[dict[str, int]] = []
         self.completions: list[dict[str, int]] = []
-        self.frames: list[int] = []
+        self.frames: list[dict[str, Any]] = []
         self.peers: list[int] = []
         self.asked: set[int] = set()  # QPs whose QP_ERROR the host or the requestor asked for
 
@@ -59,27 +50,27 @@ class Golden:
         return [(qp, steps) for qp in range(self.p.qps) if (steps := self.model.pending(qp, tick))]
 
     def step(self, record: Any, bench: Any) -> None:
-        kind, qp = Kind(record.kind), record.qp
-        body = plain(record.body[kind.name.lower()])
-        where = f"seed {bench.seed}, record {record.seq} ({kind.name}, QP {qp}, tick {record.tick})"
-        assert record.seq == self.seq, f"{where}: expected record {self.seq}"
+        kind, qp = Kind(record["kind"]), record["qp"]
+        body = record["body"][kind.name.lower()]
+        where = f"seed {bench.seed}, record {record['seq']} ({kind.name}, QP {qp}, tick {record['tick']})"
+        assert record["seq"] == self.seq, f"{where}: expected record {self.seq}"
         self.seq += 1
-        out = self._apply(kind, qp, record.tick, body, record, bench)
+        out = self._apply(kind, qp, record["tick"], body, bench)
         for name, value in out.items():
             assert body[name] == value, f"{where}: {name} = {body[name]!r}, golden {value!r}\n{body}"
         golden = self.model.qp[qp]
-        ctx = plain(record.ctx)
+        ctx = record["ctx"]
         wrong = {name: (value, getattr(golden, name)) for name, value in ctx.items() if value != getattr(golden, name)}
         assert not wrong, f"{where}: context (RTL, golden) {wrong}"
 
-    def _apply(self, kind: Kind, qp: int, now: int, body: dict[str, Any], record: Any, bench: Any) -> dict[str, Any]:
+    def _apply(self, kind: Kind, qp: int, now: int, body: dict[str, Any], bench: Any) -> dict[str, Any]:
         g = self.model
         if kind == Kind.CONTROL:
             op, bits = Command(body["op"]), body["data"]
             config = {
                 Command.SET_GLOBAL: lambda: config_of(GlobalConfig, GLOBAL_CONFIG, bits), Command.SET_QP: lambda: config_of(QpConfig, QP_CONFIG, bits),
                 Command.SET_REGION: lambda: config_of(Region, REGION_CONFIG, bits),
-                Command.MODIFY: lambda: plain(data.Const(MODIFY_CONFIG, bits & 7))["state"],
+                Command.MODIFY: lambda: decoder(MODIFY_CONFIG)(bits)["state"],
             }[op]()  # fmt: skip
             if op == Command.MODIFY and config == QpState.ERROR:
                 self.asked.add(qp)
@@ -96,10 +87,10 @@ class Golden:
                 self.peers.append(qp)
             return vars_of(g.qp_error(qp, now, body["cause"]))
         if kind == Kind.RECEIVE:
-            rx = record.body.receive.rx
+            rx = body["rx"]
             out = g.receive(qp, now, rx_of(rx), body["no_resource"])
-            if rx.opcode in DATA_OPCODES:
-                self.verdicts.append({"write": out.write, "addr": out.addr, "plen": rx.plen, "qp": qp})
+            if rx["opcode"] in DATA_OPCODES:
+                self.verdicts.append({"write": out.write, "addr": out.addr, "plen": rx["plen"], "qp": qp})
             return vars_of(out)
         if kind == Kind.RECV_COMPLETE:
             done = g.recv_complete(qp, now)
@@ -140,7 +131,7 @@ class Golden:
         if not body["dropped"]:
             frame = {"qp": qp, "plane": body["plane"], "ev": body["ev"], "evi": body["plane"] * p.evs + body["ev_in_plane"], "opcode": opcode,
                      "psn": psn, "wr_stamp": stamp, "ext": ext}  # fmt: skip
-            self.frames.append(int(self.layouts.tx.const(frame).as_value().value))
+            self.frames.append(self.show(self.pack(frame)))
         return out
 
 

@@ -179,7 +179,8 @@ class Traffic:
         b, rng, qp = self.b, self.rng, sender.qp
         what = rng.choice(("rkey", "bounds", "length", "pad", "wimm", "host", "peer", "memory", "wrap"))
         self._act("deadly " + what)
-        bad = {"rkey": {"rkey": 0x1234}, "bounds": {"va": 0x10000 * (qp + 1) - 1}, "length": {"dmalen": 0}, "pad": {"udp_len": 63}, "wrap": {"va": (1 << 64) - 1},
+        bad = {"rkey": {"rkey": 0x1234},
+               "bounds": {"va": 0x10000 * (qp + 1) - 1}, "length": {"dmalen": 0}, "pad": {"udp_len": 63}, "wrap": {"va": (1 << 64) - 1},
                "wimm": {"opcode": Opcode.WRITE_ONLY_IMM, "rqmsn": sender.rqmsn + 1000 & 0xFFFF, "plen": 4, "dmalen": 4}}  # fmt: skip
         if what in bad:
             self._send(sender, sender.next, **bad[what])
