@@ -163,22 +163,30 @@ class Bench:
         self.rx.append(base | {"ext": {kind: inner}})
 
     # --- run --------------------------------------------------------------------------------------------------------------------------
-    def run(self, clocks: int = 20_000, more: Callable[[Bench], bool] | None = None, quiet: int = 300) -> None:
+    def run(self, clocks: int = 20_000, more: Callable[[Bench], bool] | None = None, quiet: int = 60) -> None:
         """Simulate until everything given is taken and nothing has moved for ``quiet`` clocks; fails when ``clocks`` do not suffice.
 
         ``more`` is called in every clock; it may add stimulus and returns whether it will add more.
         """
-        self.more, self.limit, self.quiet_limit = more, clocks, quiet
+        self.more, self.quiet_limit = more, quiet
+        self._advance(clocks)
+        self._agree()
+
+    def run_until(self, condition: Callable[[], bool], clocks: int = 5000) -> None:
+        """Simulate until ``condition`` holds; everything may be under way then."""
+        self.more, self.quiet_limit = None, clocks
+        self._advance(clocks, condition)
+
+    def _advance(self, clocks: int, condition: Callable[[], bool] = lambda: False) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             if not hasattr(self, "sim"):
                 self.sim = Simulator(self.dut)
                 self.sim.add_clock(1e-8)
                 self.sim.add_testbench(self._process, background=True)
-            self.finished, self.quiet = False, 0
+            self.finished, self.quiet, self.limit, self.condition = False, 0, clocks, condition
             while not self.finished:
                 self.sim.advance()
-        self._agree()
 
     def _agree(self) -> None:
         """Streams against records: every output once, in order, with the record's content."""
@@ -234,8 +242,7 @@ class Bench:
             self.quiet = 0 if taken or moving or self.cmd or self.rx else self.quiet + 1
             self.clock += 1
             self.limit -= 1
-            if self.quiet > self.quiet_limit:
-                self.finished = True
+            self.finished = self.quiet > self.quiet_limit or self.condition()
             assert self.limit > 0 or self.finished, f"still moving: {len(self.cmd)} commands, {len(self.rx)} frames left after {self.clock} clocks"
             await ctx.tick()
 
