@@ -109,6 +109,14 @@ class Bench:
         self.peer_out: list[int] = []
         self.drops: list[Drop] = []
         self.records: list[Any] = []
+        d, stall = self.dut, self.stall
+        self.outputs = {port.name: port for port in (
+            Output("status", d.status, lambda v: self.status.append(PostStatus(v["status"])), stall.status),
+            Output("verdict", d.verdict, self.verdict.append, stall.verdict),
+            Output("tx", d.tx, self.tx.append, stall.tx),
+            Output("completion", d.completion, self.completion.append, stall.completion),
+            Output("peer_error_out", d.peer_error_out, lambda v: self.peer_out.append(v["qp"]), stall.peer),
+        )}  # fmt: skip
         self.up = self.room = (1 << p.planes) - 1
         ones = (1 << p.evs) - 1
         self.row = [[{"active": ones, "good": ones, "denied": 0} for _ in range(p.planes)] for _ in range(1 << p.qp_bits)]
@@ -199,20 +207,14 @@ class Bench:
         assert not (left := g.pending(self.tick)), f"never came: {left}"
 
     async def _process(self, ctx: Any) -> None:
-        d, p, rng, stall = self.dut, self.params, self.rng, self.stall
+        d, p, rng = self.dut, self.params, self.rng
         inputs = [
             Input("cmd", d.cmd, self.cmd, lambda c: {"op": c[0], "qp": c[1], "index": c[2], "data": c[3]}),
-            Input("rx", d.rx, self.rx, lambda f: f, stall.rx),
+            Input("rx", d.rx, self.rx, lambda f: f, self.stall.rx),
             Input("wr_error", d.wr_error, self.wr_error, lambda q: {"qp": q}),
             Input("peer_error_in", d.peer_error_in, self.peer_error, lambda q: {"qp": q}),
         ]
-        outputs = [
-            Output("status", d.status, lambda v: self.status.append(PostStatus(v["status"])), stall.status),
-            Output("verdict", d.verdict, self.verdict.append, stall.verdict),
-            Output("tx", d.tx, self.tx.append, stall.tx),
-            Output("completion", d.completion, self.completion.append, stall.completion),
-            Output("peer_error_out", d.peer_error_out, lambda v: self.peer_out.append(v["qp"]), stall.peer),
-        ]
+        outputs = list(self.outputs.values())
         rows, row_bits = encoder(d.path_row.shape()), Value.cast(d.path_row)
         record_bits, record_of = d.trace_data.as_value(), decoder(d.trace_data.shape())
         path_qp = path_evi = 0

@@ -71,6 +71,8 @@ class Traffic:
         rng = self.rng
         if self.left > 0 and rng.random() < 0.02:
             self._surroundings()
+        elif self.left == 0:
+            b.up = b.room = (1 << b.params.planes) - 1
         if b.rx or b.cmd:
             return True
         if self.left > 0:
@@ -80,8 +82,6 @@ class Traffic:
         for sender in self.senders:
             if self._alive(sender) and self._resend(sender):
                 return True
-        b.up = (1 << b.params.planes) - 1
-        b.room = b.up
         return False
 
     def _surroundings(self) -> None:
