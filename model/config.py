@@ -91,9 +91,6 @@ class Config:
 
     FIELDS: ClassVar[tuple[tuple[str, int], ...]] = ()
 
-    def __setattr__(self, name: str, value: int) -> None:
-        object.__setattr__(self, name, int(value))
-
     def pack(self) -> int:
         """The fields as one integer, the first one least significant. ValueError when one does not fit its width."""
         self.check_widths()

@@ -15,8 +15,6 @@ from .spec import DATA_OPCODES, Dscp, Ecn
 from .wire import build
 from .wire_packet import TRIMMED, TRIMMED_LASTHOP, Packet
 
-_M32, _M31 = (1 << 32) - 1, (1 << 31) - 1
-
 
 @dataclass(slots=True)
 class Faults:
@@ -158,8 +156,7 @@ class Link:
         for end in self.ends:
             deadline = end.next_deadline()
             if deadline is not None:
-                ahead = deadline - self.now & _M32
-                times.append(self.now + (ahead if ahead <= _M31 else 0))
+                times.append(deadline)
         return min(times) if times else None
 
     def step(self) -> None:
@@ -167,9 +164,9 @@ class Link:
         while self._heap and self._heap[0].time <= self.now:
             arrival = heappop(self._heap)
             self.counts[1 - arrival.end][arrival.plane].delivered += 1
-            self.ends[arrival.end].receive(arrival.plane, arrival.packet, self.now & _M32)
+            self.ends[arrival.end].receive(arrival.plane, arrival.packet, self.now)
         for number, end in enumerate(self.ends):
-            for plane, packet in end.run(self.now & _M32):
+            for plane, packet in end.run(self.now):
                 self._send(number, plane, packet)
 
     def run(self, ticks: int, until: Callable[[], bool] | None = None) -> bool:

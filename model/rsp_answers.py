@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from .config import GlobalConfig, QpConfig, Sizes, StepError
 from .rsp_state import Answer, EmitAckOut, EmitNackOut, EmitSackOut, RevRow, RspQp, Rx
-from .spec import MPR_UNIT, PSN_MASK, RCVD_UNIT, SACK_BITMAP_BITS, Drop, MFlag, Syndrome
+from .spec import MPR_UNIT, PSN_MASK, RCVD_UNIT, SACK_BITMAP_BITS, Drop, MFlag, QpState, Syndrome
 
 _SIGN = 1 << 23
 _BITMAP = (1 << SACK_BITMAP_BITS) - 1
@@ -107,7 +107,7 @@ class Answers:
         qp = self.qp[index]
         if qp.error_due:
             raise StepError(f"QP {index}: QP_ERROR comes before any emit")
-        if qp.rcvd & 1 or qp.due_ends:
+        if (qp.rcvd & 1 or qp.due_ends) and qp.state != QpState.ERROR:
             raise StepError(f"QP {index}: ADVANCE and RECV_COMPLETE come before any emit")
         return qp
 
@@ -129,11 +129,13 @@ class Answers:
     def _absorb(self, index: int, qp: RspQp, chosen: Answer | None, nack: bool) -> tuple[Answer, int]:
         """The answer that leaves and its position; illegal when it is not the oldest after legal absorption."""
         name = "NACK" if nack else "SACK"
-        for position, answer in enumerate(qp.answers):
+        position = 0
+        for answer in qp.answers:
             if bool(answer.reason) == nack and (chosen is None or answer == chosen):
                 break
             if not answer.soft:
                 raise StepError(f"QP {index}: {answer} must leave before a {name} {chosen or ''}")
+            position += 1
         else:
             raise StepError(f"QP {index}: no {name} {chosen or ''} is pending")
         if position and nack and not any(not later.reason for later in list(qp.answers)[position + 1 :]):

@@ -1,10 +1,10 @@
-"""Responder: completions in order, WriteIMM, transport ACK, errors and the life of a QP (MRC-REQ-240..259)."""
+"""Responder: completions in order, WriteIMM, transport ACK, errors and the life of a QP (MRC-REQ-240 to 259)."""
 
 from __future__ import annotations
 
 import pytest
 
-from model.config import StepError
+from model.config import Region, StepError
 from model.spec import Command, Drop, Kind, Opcode, PostStatus, QpState, Syndrome, WcStatus
 
 from .rsp_bench import Bench
@@ -25,7 +25,7 @@ def test_last_packet_first() -> None:
 
 
 def test_two_interleaved_complete_in_order() -> None:
-    """MRC-REQ-250, 251, O-01..O-03: in RQMSN order; each takes one receive; immediates 32 bits and lengths unchanged."""
+    """MRC-REQ-250, MRC-REQ-251, O-01..O-03: in RQMSN order; each takes one receive; immediates 32 bits and lengths unchanged."""
     b = Bench()
     b.take(3, _LAST_IMM, rqmsn=1, imm=2, dmalen=2 * 256)
     b.take(1, _LAST_IMM, rqmsn=0, imm=1, dmalen=2 * 256 - 1, plen=255)
@@ -137,33 +137,45 @@ def test_host_error_drops_all(due: bool) -> None:
 
 
 def test_write_error() -> None:
-    """MRC-REQ-243: host memory refused a payload: NAK 0x63 of cack_psn + 1, QP to ERROR; an earlier NAK is kept."""
+    """MRC-REQ-243: host memory refused a payload: NAK 0x63 of a PSN that the sender still holds, QP to ERROR; an earlier NAK is kept."""
     b = Bench()
     b.take(0)
     b.r.write_error(b.index, b.now)
     b.settle()
     (nak,) = b.drain()
-    assert (nak.syndrome, nak.psn, b.qp.state) == (Syndrome.NAK_REMOTE_OPERATION, b.psn(1), QpState.ERROR)  # type: ignore[union-attr]
+    assert (nak.syndrome, nak.psn, b.qp.state) == (Syndrome.NAK_REMOTE_OPERATION, b.psn(0), QpState.ERROR)  # type: ignore[union-attr]
+    b = Bench()
+    b.receive(0, _ONLY)  # the write of ePSN itself fails, before its ADVANCE
+    b.r.write_error(b.index, b.now)
+    b.settle()
+    assert [a.psn for a in b.drain()] == [b.psn(0)]  # type: ignore[union-attr]
+    b = Bench()
+    b.take(2)  # above a gap: the gap's PSN is what the sender holds for certain
+    b.r.write_error(b.index, b.now)
+    b.settle()
+    assert [a.psn for a in b.drain()] == [b.psn(0)]  # type: ignore[union-attr]
     b = Bench()
     b.receive(3, rkey=0)
     b.r.write_error(b.index, b.now)
     assert (b.qp.nak, b.qp.nak_psn) == (Syndrome.NAK_REMOTE_ACCESS, b.psn(3))
 
 
-def test_late_error_changes_nothing() -> None:
-    """MRC-REQ-244: a second QP_ERROR changes nothing; the host may move RESET to ERROR; a cause that is none of the responder's is refused."""
+def test_error_of_the_host() -> None:
+    """MRC-REQ-244, MRC-REQ-246: MODIFY to ERROR asks for a QP_ERROR step from any state; none in ERROR; other causes are refused."""
     b = Bench()
     b.take(1, rkey=0)
-    b.settle()
-    nak = b.qp.nak
-    b.r.qp_error(b.index, b.now, WcStatus.LOCAL_MEMORY)
-    assert b.qp.nak == nak and b.pending() == [Kind.EMIT_ACK]
     b.drain()
+    b.control(Command.MODIFY, QpState.ERROR)
+    assert b.pending() == []
+    with pytest.raises(StepError, match="in ERROR already"):
+        b.r.write_error(b.index, b.now)
     b.control(Command.MODIFY, QpState.RESET)
-    b.r.qp_error(b.index, b.now, WcStatus.LOCAL_QP_OPERATION)
-    assert b.qp.state == QpState.ERROR and b.pending() == []
+    b.control(Command.MODIFY, QpState.ERROR)
+    assert b.pending() == [Kind.QP_ERROR] and b.qp.state == QpState.RESET
     with pytest.raises(StepError, match="cause"):
         b.r.qp_error(b.index, b.now, WcStatus.RETRY_EXCEEDED)
+    b.settle()
+    assert b.qp.state == QpState.ERROR
 
 
 def test_life_cycle() -> None:
@@ -179,7 +191,7 @@ def test_life_cycle() -> None:
 
 
 def test_used_again_after_error() -> None:
-    """MRC-REQ-245, 247, O-08: RESET forgets everything; the next life starts clean at its own PSN, with receives posted in INIT."""
+    """MRC-REQ-245, MRC-REQ-247, O-08: RESET forgets everything; the next life starts clean at its own PSN, with receives posted in INIT."""
     b = Bench()
     b.take(3, _IMM, rqmsn=0)
     b.take(9, rkey=0)
@@ -217,6 +229,12 @@ def test_configuration_states() -> None:
     b.control(Command.MODIFY, QpState.RESET)
     assert b.control(Command.SET_GLOBAL, b.r.glob) == PostStatus.OK
     assert b.control(Command.SET_QP, b.r.config[1]) == PostStatus.BAD_STATE
+    b.control(Command.MODIFY, QpState.INIT)
     with pytest.raises(TypeError):
-        b.control(Command.SET_QP, 3)
+        b.control(Command.SET_QP, Region())
+    with pytest.raises(StepError, match="no command"):
+        b.control(Command.POST, 0)
+    assert b.control(Command.SET_REGION, Region(), 8) == PostStatus.BAD_QP
     assert b.r.drops == [0] * len(Drop)
+    b.control(Command.SET_REGION, Region(rkey=5, va=1 << 40, valid=1).pack(), 7)
+    assert (b.r.region[7].rkey, b.r.region[7].va, b.r.region[7].valid) == (5, 1 << 40, 1)
