@@ -239,6 +239,7 @@ class PostStatus(IntEnum):
     BAD_STATE = 3  # the QP's state takes no requests
     BAD_LENGTH = 4  # a zero-length request
     BAD_OPCODE = 5
+    BAD_VALUE = 6  # an EV, region or port index, or a QP parameter that this instance cannot have
 
 
 class Drop(IntEnum):
