@@ -64,11 +64,16 @@ def big_endian(vector: Value) -> Value:
 
 def field_of(vector: Value, header: str, name: str) -> Value:
     """Field ``name`` of ``header``, which starts at byte 0 of ``vector``."""
+    first, count = span(header, name)
+    return field_in(vector[8 * first : 8 * (first + count)], header, name)
+
+
+def field_in(octets: Value, header: str, name: str) -> Value:
+    """Field ``name`` of ``header`` from the bytes that it touches alone."""
     at, bits = position(header, name)
     first, count = span(header, name)
-    number = big_endian(vector[8 * first : 8 * (first + count)])
     end = 8 * (first + count) - at - bits
-    return number[end : end + bits]
+    return big_endian(octets)[end : end + bits]
 
 
 def pack(headers: tuple[str, ...], values: Mapping[str, ValueLike]) -> Value:
