@@ -39,7 +39,8 @@ class FrameCheck(wiring.Component):
 
     A beat a clock; the verdict comes three clocks after the last beat: ``commit`` with a ``note`` for the reader, or ``abort`` with a ``drop`` pulse. ``room``
     must fall while at least ``MARGIN`` more words fit. With ``stallable`` the MAC then waits; otherwise the frame is dropped as BAD_FRAME. Frames that exceed
-    MAX_FRAME are not stored, so they never wait. ``rx_frame`` and ``rx_bytes`` pulse for every frame that ended, kept or not.
+    MAX_FRAME are not stored, so they never wait. ``rx_frame`` pulses for every frame that ended, kept or not; ``rx_bytes``
+    is the number of bytes taken in a clock.
     """
 
     MARGIN = 8
@@ -160,7 +161,6 @@ class FrameCheck(wiring.Component):
         b_ipv4, b_summed, b_trimmed = Signal(), Signal(), Signal()
         b_count = Signal(range(nbytes + 1))
         b_note = Signal(FRAME_NOTE)
-        b_length = Signal(LENGTH_BITS)
         left = Signal(LENGTH_BITS + 1)  # bytes from the start of this beat to the end of the UDP packet, modulo 2^18
         m.d.comb += left.eq(udp_end - a_index * nbytes)
         bth_inside = Mux(ipv4, a_index < EXT_AT[True] // nbytes, a_index < EXT_AT[False] // nbytes)
@@ -169,9 +169,8 @@ class FrameCheck(wiring.Component):
             b_last.eq(a_last),
             b_word.eq(a_word),
             b_index.eq(a_index),
-            b_keep.eq(a_index != last_index),
+            b_keep.eq((a_index != last_index) & ~a_bad),  # the rest of a frame that is lost anyway takes no room
             b_ipv4.eq(ipv4),
-            b_length.eq(length),
             # The UDP length is not known in the first beats; a packet that ends before its BTH does is refused without its ICRC.
             b_count.eq(Mux(bth_inside | (~left[-1] & (left >= nbytes)), nbytes, Mux(left[-1], 0, left[: nbytes.bit_length()]))),
             b_summed.eq(ipv4 & (ihl == spec.IPV4_BYTES // 4)),
@@ -222,7 +221,6 @@ class FrameCheck(wiring.Component):
         c_valid, c_last, c_keep, c_summed, c_trimmed = Signal(), Signal(), Signal(), Signal(), Signal()
         c_word = Signal(self.width)
         c_note = Signal(FRAME_NOTE)
-        c_length = Signal(LENGTH_BITS)
         m.d.sync += [
             c_valid.eq(b_valid),
             c_last.eq(b_last),
@@ -231,7 +229,6 @@ class FrameCheck(wiring.Component):
             c_trimmed.eq(b_trimmed),
             c_word.eq(b_word),
             c_note.eq(b_note),
-            c_length.eq(b_length),
         ]
         m.d.sync += [late[cause].eq(early[cause]) for cause in order if cause not in (Drop.ICRC, Drop.IP_CHECKSUM)]
         with m.If(b_valid):
@@ -259,6 +256,6 @@ class FrameCheck(wiring.Component):
             self.drop.valid.eq(ended & refused),
             self.drop.cause.eq(cause_now),
             self.rx_frame.eq(ended),
-            self.rx_bytes.eq(Mux(ended, c_length[:16], 0)),
+            self.rx_bytes.eq(Mux(a_valid, a_count, 0)),
         ]
         return m

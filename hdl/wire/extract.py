@@ -102,12 +102,31 @@ class FrameExtract(wiring.Component):
                     m.d.sync += header.eq(0)
             with m.If((index == header_end) | (words.payload.last & (index < header_end))):
                 m.d.sync += self.desc.valid.eq(1)
-        m.d.comb += self._describe(Cat(headers), note)
+        m.submodules.describe = describe = Describe(self.p)
+        m.d.comb += [
+            describe.frame.eq(Cat(headers)),
+            describe.note.eq(note),
+            describe.plane.eq(self.plane),
+            describe.ev_swap.eq(self.global_config.ev_swap),
+            self.desc.payload.eq(describe.desc),
+        ]
         return m
 
-    def _describe(self, frame: Value, note: Value) -> list[Value]:
-        """Fields of the descriptor from the bytes of the headers."""
-        d, cfg = self.desc.payload, self.global_config
+
+class Describe(wiring.Component):
+    """The descriptor of a frame from the bytes of its headers. No register."""
+
+    def __init__(self, params: Params) -> None:
+        self.p = params
+        octets = -(-MAX_HEADERS // (params.port_width // 8)) * (params.port_width // 8)
+        super().__init__({
+            "frame": In(8 * octets), "note": In(FRAME_NOTE), "plane": In(params.plane_bits), "ev_swap": In(1),
+            "desc": Out(Layouts(params).rx_frame),
+        })  # fmt: skip
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        frame, note, d = self.frame, self.note, self.desc
 
         def ip(name: str, header: str | None = None) -> Value:
             pair = [field_of(frame[8 * IP_AT :], h, header or name) for h in ("IPV4", "IPV6")]
@@ -121,20 +140,20 @@ class FrameExtract(wiring.Component):
         opcode = at(BTH_AT, "BTH", "opcode")
         ts = at(BTH_AT, "BTH", "ts")
         left = spec.UDP_BYTES + spec.BTH_BYTES + (note.ext_words << 2)
-        statements = [
+        m.d.comb += [
             d.plane.eq(self.plane),
             d.trimmed.eq(note.trimmed),
             d.ce.eq(ip("ecn") == Ecn.CE),
             d.ipv4.eq(note.ipv4),
             d.src_ip.eq(ip("src_ip")),
             d.dst_ip.eq(ip("dst_ip")),
-            d.ev.eq(Mux(note.ipv4, sport, Mux(cfg.ev_swap, Cat(sport, label), Cat(label, sport)))),
+            d.ev.eq(Mux(note.ipv4, sport, Mux(self.ev_swap, Cat(sport, label), Cat(label, sport)))),
             # Of a trimmed packet: what is left of it, whatever its length field says.
             d.udp_len.eq(Mux(note.trimmed == NOT_TRIMMED, at(UDP_AT, "UDP", "udp_length"), left)),
             d.plen.eq(note.plen),
             d.ts.eq(ts),
         ]
-        statements += [d[name].eq(at(BTH_AT, "BTH", name)) for name in ("opcode", "pad", "pkey", "dest_qp", "a", "rtx", "psn")]
+        m.d.comb += [d[name].eq(at(BTH_AT, "BTH", name)) for name in ("opcode", "pad", "pkey", "dest_qp", "a", "rtx", "psn")]
 
         def fields(header: str, further: int) -> dict[str, Value]:
             return {field.name: at(EXT_AT, header, field.name, further) for field in spec.HEADERS[header] if field.name and not field.fixed}
@@ -162,4 +181,5 @@ class FrameExtract(wiring.Component):
                 values |= fields(header, further)
                 further += spec.header_bytes(header)
             ext = Mux(opcode == op, whole(spec.extensions(op, 0), values), ext)
-        return [*statements, d.ext.as_value().eq(ext)]
+        m.d.comb += d.ext.as_value().eq(ext)
+        return m

@@ -68,8 +68,8 @@ class Icrc(wiring.Component):
 
     ``index`` is the number of the beat in its frame (it may stop counting at any number of beats beyond the BTH); ``count`` says how many bytes of the
     beat, from the lowest, lie before the end of what is covered (bytes before the IP header are left out here). The register takes a beat with ``valid``; beats
-    of one frame must not be mixed with others. From the next clock on: ``value`` is the ICRC (first byte on the wire in the lowest bits), and ``match`` tells that what
-    was covered ended with its own ICRC. ``value`` goes through one XOR stage from registers.
+    of one frame must not be mixed with others. From the next clock on ``match`` tells that what was covered ended with its own ICRC, and :class:`IcrcValue` makes
+    the ICRC of ``state`` and ``tail`` (zero bytes taken in behind the end).
     """
 
     def __init__(self, width: int) -> None:
@@ -79,15 +79,13 @@ class Icrc(wiring.Component):
         nbytes = width // 8
         super().__init__({
             "valid": In(1), "index": In(range(BEATS_NAMED // nbytes + 2)), "ipv4": In(1), "data": In(width), "count": In(range(nbytes + 1)),
-            "value": Out(32), "match": Out(1),
+            "state": Out(32), "tail": Out(range(nbytes + 1)), "match": Out(1),
         })  # fmt: skip
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         nbytes = self.width // 8
-        state = Signal(32)
-        tail = Signal(range(nbytes + 1))  # zero bytes taken in behind the end
-
+        state, tail = self.state, self.tail
         ones = []
         for lane in range(nbytes):
             bits: Value = Const(0, 8)
@@ -114,14 +112,26 @@ class Icrc(wiring.Component):
         joined = Cat(before ^ word[:32], word[32:])
         with m.If(self.valid):
             m.d.sync += [state.eq(_linear(columns, joined)), tail.eq(nbytes - self.count)]
-        # Zeros behind the end are undone: a constant matrix per count.
         with m.Switch(tail):
             for count in range(nbytes + 1):
                 with m.Case(count):
-                    m.d.comb += [
-                        self.value.eq(~_linear([after_zeros(1 << bit, -count) for bit in range(32)], state)),
-                        self.match.eq(state == after_zeros(RESIDUE, count)),
-                    ]
+                    m.d.comb += self.match.eq(state == after_zeros(RESIDUE, count))
+        return m
+
+
+class IcrcValue(wiring.Component):
+    """The ICRC (first byte on the wire in the lowest bits) from what :class:`Icrc` holds: one XOR stage, a constant matrix per number of zeros to undo."""
+
+    def __init__(self, width: int) -> None:
+        self.nbytes = width // 8
+        super().__init__({"state": In(32), "tail": In(range(self.nbytes + 1)), "value": Out(32)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        with m.Switch(self.tail):
+            for count in range(self.nbytes + 1):
+                with m.Case(count):
+                    m.d.comb += self.value.eq(~_linear([after_zeros(1 << bit, -count) for bit in range(32)], self.state))
         return m
 
 
