@@ -1,0 +1,1 @@
+"""Running things: Amaranth to Verilog, Verilator builds, cocotb regressions, reports, lint."""
