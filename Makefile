@@ -35,7 +35,7 @@ lint: $(STAMP) ## ruff, mypy, import rules, tree hygiene, Verilog lint
 	@$(PY) -m sim.lint
 
 mutants-quick: $(STAMP) ## hand-made faults in RTL and model: every one must be caught
-	@$(PY) -m verif.mutants
+	@$(PY) -m sim.mutants
 
 bench: $(STAMP) ## packets per clock, simulation speed
 	@$(PY) -m sim.bench

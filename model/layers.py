@@ -68,7 +68,7 @@ class MRC(Packet):
     """The BTH of an MRC packet, and its ICRC. ``pad`` None: the right one; then build adds the pad bytes. ``icrc`` None: computed."""
 
     name = "MRC"
-    fields_desc = [*_fields("BTH", pad=None), IcrcField("icrc", None, fmt="!I")]
+    fields_desc = _fields("BTH", pad=None) + [IcrcField("icrc", None, fmt="!I")]
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *args: Any, **kargs: Any) -> type[Packet]:
@@ -218,11 +218,14 @@ def _data_length(payload: Packet) -> int:
     return max(0, len(payload.original) - int(bth.pad or 0)) if bth is not None else len(payload.original)
 
 
+_PAYLOAD_FIELDS: list[Any] = [StrLenField("data", b"", length_from=_data_length), StrField("pad", b"")]
+
+
 class MRCPayload(Packet):
     """Payload and pad of a dissected packet. To build one, ``Raw`` or ``MRCPayload(data=...)`` does; leave ``pad`` to the MRC layer."""
 
     name = "MRC payload"
-    fields_desc = [StrLenField("data", b"", length_from=_data_length), StrField("pad", b"")]
+    fields_desc = _PAYLOAD_FIELDS
 
 
 LAYERS: dict[str, type[Packet]] = {
@@ -235,7 +238,10 @@ def bind_port(port: int) -> None:
     """Dissect MRC and RoCEv2 on this UDP destination port (1 .. 65535) before any other binding."""
     if not 0 < port < 1 << 16:
         raise ValueError(f"{port} is not a UDP port")
-    UDP.payload_guess = [({"dport": port}, MRC), *(entry for entry in UDP.payload_guess if entry[1] is not MRC or entry[0] != {"dport": port})]
+    UDP.payload_guess = [
+        ({"dport": port}, MRC),
+        *(entry for entry in UDP.payload_guess if entry[1] is not MRC or entry[0] != {"dport": port}),
+    ]
 
 
 bind_port(UDP_PORT)

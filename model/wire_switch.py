@@ -8,7 +8,7 @@ from .wire import DEFAULT_CONFIG, WireConfig, ipv4_checksum
 _TS_BIT = 0x10  # in BTH byte 8
 
 
-def _is_ipv4(frame: bytes) -> bool:
+def _is_ipv4(frame: bytes | bytearray) -> bool:
     return int.from_bytes(frame[12:14], "big") == ETHERTYPE_IPV4
 
 

@@ -84,9 +84,10 @@ class Chosen:
 
 def choose(cases: list[Case], request: Request) -> list[Chosen]:
     """The cases to run. Raises Unknown rather than running nothing."""
-    selected = _by_name(cases, request)
     if request.preset:
         check_preset(request.preset, {preset for case in cases for preset in case.presets})
+    selected = _by_name(cases, request)
+    if request.preset:
         fitting = [case for case in selected if request.preset in case.presets]
         if not fitting:
             names = sorted({preset for case in selected for preset in case.presets})

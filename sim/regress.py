@@ -45,12 +45,14 @@ def bench_of(chosen: Chosen) -> Bench:
 class Regression:
     """One call of `make sim`."""
 
-    def __init__(self, chosen: list[Chosen], *, waves: bool, folder: Path, jobs: int, console: Console) -> None:
+    def __init__(self, chosen: list[Chosen], *, waves: bool, folder: Path, jobs: int, console: Console,
+                 rerun: bool = True) -> None:
         self.chosen = chosen
         self.waves = waves
         self.folder = folder
         self.jobs = jobs
         self.console = console
+        self.rerun = rerun
         self._built: dict[tuple[object, ...], Simulation] = {}
 
     def run(self) -> list[Finished]:
@@ -87,7 +89,7 @@ class Regression:
 
     def _with_waves(self, finished: Finished, progress: Progress) -> Finished:
         """Runs a failed case again with waves. What it reports is the first run; the second only adds the picture."""
-        if finished.outcome.passed or self.waves:
+        if finished.outcome.passed or self.waves or not self.rerun:
             return finished
         item = finished.chosen
         progress.building(f"{item.case.name} with waves")
@@ -120,14 +122,16 @@ def _waveform(out: Path) -> Path | None:
 def regress(cases: list[Case], request: Request, folder: Path | None = None,
             console: Console | None = None) -> list[Finished]:
     """Runs what is asked for and writes the report. Raises Unknown and ToolError with a line for the user."""
-    folder = folder or tools.BUILD / "report"
-    console = console or Console(highlight=False)
+    folder = (folder or tools.BUILD / "report").absolute()
+    # Into a log file rich would write 80 columns and cut the numbers off.
+    console = console or Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     chosen = choose(cases, request)
     jobs = max(1, min(int(os.environ.get("JOBS") or 2), len(chosen)))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     start = time.monotonic()
-    finished = Regression(chosen, waves=request.waves, folder=folder, jobs=jobs, console=console).run()
+    rerun = os.environ.get("RERUN", "1") != "0"  # mutation runs want the verdict only
+    finished = Regression(chosen, waves=request.waves, folder=folder, jobs=jobs, console=console, rerun=rerun).run()
     report.write(finished, folder, time.monotonic() - start, console)
     return finished
 

@@ -15,7 +15,12 @@ from sim.results import KNOWN
 if TYPE_CHECKING:
     from sim.regress import Finished
 
-COLUMNS = ("test", "preset", "seed", "result", "s", "clocks", "clocks/s", "frames", "frames/s", "records")
+COLUMNS = ("test", "preset", "own seed", "result", "s", "clocks", "clocks/s", "frames", "frames/s", "records")
+
+WIDE = 130
+"""Columns of a terminal that the whole table needs."""
+NARROW = (0, 3, 4, 6, 8, 9)
+"""What a narrower one shows; the files of the report have everything."""
 
 STYLE = """body{font:14px/1.4 sans-serif;margin:2em;max-width:90em}table{border-collapse:collapse}
 td,th{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right}td:first-child,th:first-child{text-align:left}
@@ -78,16 +83,17 @@ def _shown(path: Path) -> str:
 
 
 def _screen(items: Sequence["Finished"], wall: float, console: Console) -> None:
+    wanted = range(len(COLUMNS)) if console.width >= WIDE else NARROW
     table = Table(show_edge=False, pad_edge=False)
-    for index, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if index in (0, 1, 3) else "right", no_wrap=True)
+    for index in wanted:
+        table.add_column(COLUMNS[index], justify="left" if index in (0, 1, 3) else "right", no_wrap=True)
     for item in items:
         cells = row(item)
-        table.add_row(*cells, style=None if item.outcome.passed else "bold red")
+        table.add_row(*(cells[index] for index in wanted), style=None if item.outcome.passed else "bold red")
     table.add_section()
-    table.add_row(*total(items, wall))
-    # In a log file rich assumes 80 columns and would cut the numbers off.
-    console.print(table, width=None if console.is_terminal else 150)
+    cells = total(items, wall)
+    table.add_row(*(cells[index] for index in wanted))
+    console.print(table)
 
 
 def _record(item: "Finished", folder: Path) -> dict[str, object]:
@@ -120,7 +126,8 @@ def junit(items: Sequence["Finished"], wall: float) -> bytes:
             failure.text = _clean(f"replay: {item.chosen.replay}\n{item.outcome.log_tail()}")
     root = ElementTree.Element("testsuites")
     root.append(suite)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    data: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return data + b"\n"
 
 
 def _clean(text: str) -> str:
@@ -142,15 +149,15 @@ def markdown(items: Sequence["Finished"], wall: float, folder: Path) -> str:
             if item.waveform:
                 lines.append(f"  - waveform: [{item.waveform.name}]({item.waveform.relative_to(folder)})")
         lines.append("")
-    extra = [(item, _extra(item)) for item in items if _extra(item)]
-    if extra:
+    counted = [(item, extra(item)) for item in items if extra(item)]
+    if counted:
         lines += ["## What the cases counted", ""]
-        lines += [f"- {item.chosen.case.name}: {text}" for item, text in extra]
+        lines += [f"- {item.chosen.case.name}: {text}" for item, text in counted]
         lines.append("")
     return "\n".join(lines)
 
 
-def _extra(item: "Finished") -> str:
+def extra(item: "Finished") -> str:
     """Reported values without a column of their own: fault counters and the like."""
     values = {name: value for name, value in item.outcome.reported.items() if name not in KNOWN}
     return ", ".join(f"{name} {json.dumps(value) if isinstance(value, dict | list) else value}"
@@ -166,7 +173,7 @@ def page(items: Sequence["Finished"], wall: float, folder: Path) -> str:
     for item in items:
         kind = "pass" if item.outcome.passed else "fail"
         body.append(f'<tr class="{kind}">{cells(row(item))}</tr>')
-        notes = [html.escape(_extra(item))] if _extra(item) else []
+        notes = [html.escape(extra(item))] if extra(item) else []
         if not item.outcome.passed:
             notes.append(html.escape(item.outcome.message))
             notes.append(f"replay: <code>{html.escape(item.chosen.replay)}</code>")
