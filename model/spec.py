@@ -1,12 +1,7 @@
 """Constants of MRC 1.0: opcodes, header tables, codes and defaults. The only place where they are written down.
 
-<<<<<<< HEAD
-Everything else derives from here: the byte codec of :mod:`model.wire`, the scapy layers of :mod:`model.layers`, the hardware's layouts in ``hdl.layouts``, the
-documentation tables. Requirement ids in comments refer to ``docs/spec.md``.
-=======
 Everything else derives from here: the byte codec of :mod:`model.wire`, the scapy layers of :mod:`model.layers`, the hardware's layouts
 in ``hdl.layouts``, the documentation tables. Requirement ids in comments refer to ``docs/spec.md``.
->>>>>>> main
 """
 
 from __future__ import annotations

@@ -149,11 +149,7 @@ def _mask(size: int, *ranges: tuple[int, int]) -> int:
 
 _CRC_START = crc32(b"\xff" * 8)
 _HEAD6, _HEAD4 = (ip + UDP_BYTES + BTH_BYTES for ip in (IPV6_BYTES, IPV4_BYTES))
-<<<<<<< HEAD
-# IPv6: traffic class and flow label (the low 28 bits of word 0), hop limit; IPv4: TOS, TTL, header checksum; both: UDP checksum, BTH byte 4.
-=======
 # IPv6: traffic class, flow label (low 28 bits of word 0), hop limit; IPv4: TOS, TTL, header checksum; both: UDP checksum, BTH byte 4.
->>>>>>> main
 _MASK6 = _mask(_HEAD6, (1, 4), (7, 8), (46, 48), (52, 53)) | 0x0F << 8 * (_HEAD6 - 1)
 _MASK4 = _mask(_HEAD4, (1, 2), (8, 9), (10, 12), (26, 28), (32, 33))
 
