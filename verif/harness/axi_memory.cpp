@@ -41,12 +41,15 @@ void AxiMemory::check_request(const char* channel, const AxiRequest& request) {
 }
 
 void AxiMemory::check_stable(const AxiIn& in) {
-    // `out` still holds what we drove during the previous clock when this is called, before_ what the NIC drove.
-    if (before_.aw.valid && !out.awready && !(in.aw == before_.aw)) fail("awvalid or its payload changed before awready");
-    if (before_.ar.valid && !out.arready && !(in.ar == before_.ar)) fail("arvalid or its payload changed before arready");
+    if (stalled_aw_ && !(in.aw == before_.aw)) fail("awvalid or its payload changed before awready");
+    if (stalled_ar_ && !(in.ar == before_.ar)) fail("arvalid or its payload changed before arready");
     const AxiWrite &now = in.w, &was = before_.w;
-    if (was.valid && !out.wready && !(now.valid && now.last == was.last && now.strobe == was.strobe && !memcmp(now.data, was.data, beat_bytes_)))
+    if (stalled_w_ && !(now.valid && now.last == was.last && now.strobe == was.strobe && !memcmp(now.data, was.data, beat_bytes_)))
         fail("wvalid or its payload changed before wready");
+    // `out` is what we drive in the clock that ends now.
+    stalled_aw_ = in.aw.valid && !out.awready;
+    stalled_ar_ = in.ar.valid && !out.arready;
+    stalled_w_ = in.w.valid && !out.wready;
 }
 
 bool AxiMemory::is_error(const AxiRequest& request, bool write) const {

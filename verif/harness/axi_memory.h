@@ -101,7 +101,8 @@ private:
     std::deque<Job> writes_;   // complete, response to come
     std::deque<Job> reads_;    // AR taken
     Job streaming_;            // the read whose beats leave
-    AxiIn before_;
+    AxiIn before_;  // of the clock before, and what had to wait in it
+    bool stalled_aw_ = false, stalled_ar_ = false, stalled_w_ = false;
 };
 
 }  // namespace harness

@@ -212,7 +212,7 @@ void Link::clock_tx(const Beat& in) {
     const uint64_t full = beat_bytes_ == 64 ? ~0ull : (1ull << beat_bytes_) - 1;
     EventStream& events = shared_.events;
     const std::string name = "m_axis_tx" + std::to_string(plane_) + ": ";
-    if (before_.valid && !tx_ready &&
+    if (stalled_ &&
         !(in.valid && in.last == before_.last && in.keep == before_.keep && in.user == before_.user && !memcmp(in.data, before_.data, beat_bytes_)))
         events.error(nic_, name + "tvalid or its payload changed before tready");
     if (in.valid && tx_ready) {
@@ -231,6 +231,7 @@ void Link::clock_tx(const Beat& in) {
         }
     }
     const bool accepted = in.valid && tx_ready;
+    stalled_ = in.valid && !tx_ready;
     tx_ready = !random_.chance(settings.tx_stall);
     if (settings.tx_lazy && (!in.valid || accepted)) tx_ready = false;  // a sink that waits for valid
     if (settings.tx_period > 1 && ++tx_clock_ % settings.tx_period) tx_ready = false;

@@ -110,6 +110,7 @@ private:
     Random random_;
     std::vector<uint8_t> incoming_;
     Beat before_;
+    bool stalled_ = false;  // before_ had to wait
     std::priority_queue<Frame> queue_;
     uint64_t order_ = 0, last_due_ = 0, tx_clock_ = 0;
     bool sending_ = false;

@@ -44,7 +44,7 @@ struct Harness {
     Nic nics[Nics];
     Stop stop;
     uint64_t last_activity = 0;
-    bool armed = false, ready = false;
+    bool armed = false, ready = false, awake = false;
     int record_words[2] = {};
     int64_t records = 0;
 };
@@ -134,7 +134,9 @@ int mrc_clock(const uint32_t* in, uint32_t* out) {
         }
     }
     for (int n = 0; n < Nics; n++) write_nic(out + n * h->words.out_size(), n);
-    const bool wake = h->armed && time_to_wake(moved);
+    // The wire must fall before it rises again, or nobody sees an edge.
+    const bool wake = h->armed && !h->awake && time_to_wake(moved);
+    h->awake = wake;
     if (wake) h->armed = false;
     h->events.clock++;
     return wake;

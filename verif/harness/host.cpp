@@ -80,13 +80,14 @@ void Host::begin_next(const LiteIn& in) {
 
 void Host::clock(const LiteIn& in, uint64_t unanswered_writes) {
     moved = false;
-    if (before_.bvalid && !out.bready && !(in.bvalid && in.bresp == before_.bresp)) events_.error(nic_, "s_axil: bvalid or bresp changed before bready");
-    if (before_.rvalid && !out.rready && !(in.rvalid && in.rdata == before_.rdata && in.rresp == before_.rresp))
+    if (stalled_b_ && !(in.bvalid && in.bresp == before_.bresp)) events_.error(nic_, "s_axil: bvalid or bresp changed before bready");
+    if (stalled_r_ && !(in.rvalid && in.rdata == before_.rdata && in.rresp == before_.rresp))
         events_.error(nic_, "s_axil: rvalid or its payload changed before rready");
-    if (in.bvalid && !(writing_ && !want_aw_ && !out.awvalid && !want_w_ && !out.wvalid) && !(before_.bvalid && !out.bready))
-        if (!(writing_ && !want_aw_ && !want_w_ && (!out.awvalid || in.awready) && (!out.wvalid || in.wready)))
-            events_.error(nic_, "s_axil: bvalid without a complete write");
-    if (in.rvalid && !(reading_ && !want_ar_ && (!out.arvalid || in.arready))) events_.error(nic_, "s_axil: rvalid without a read");
+    if (in.bvalid && !(writing_ && !want_aw_ && !want_w_ && !(out.awvalid && !in.awready) && !(out.wvalid && !in.wready)))
+        events_.error(nic_, "s_axil: bvalid without a complete write");
+    if (in.rvalid && !(reading_ && !want_ar_ && !(out.arvalid && !in.arready))) events_.error(nic_, "s_axil: rvalid without a read");
+    stalled_b_ = in.bvalid && !out.bready;
+    stalled_r_ = in.rvalid && !out.rready;
     before_ = in;
 
     const Step was = step_;

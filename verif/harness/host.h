@@ -61,7 +61,8 @@ private:
     int completion_step_ = 0;
     bool completion_last_ = false;  // the previous turn went to the completion queue
     uint64_t wait_until_ = 0, next_look_ = 0;
-    LiteIn before_;
+    LiteIn before_;  // of the clock before, and what had to wait in it
+    bool stalled_b_ = false, stalled_r_ = false;
 };
 
 }  // namespace harness
