@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.engine import Engine
@@ -12,7 +12,6 @@ from hdl.host.completions import Completions
 from hdl.host.dma_read import DmaRead
 from hdl.host.dma_write import DmaWrite
 from hdl.host.registers import Registers
-from hdl.layouts import Layouts
 from hdl.params import Params
 from hdl.trace import TraceLayouts
 from hdl.wire.egress import Egress
@@ -65,7 +64,6 @@ class Nic(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         p = self.p
-        lay = Layouts(p)
 
         divider = Signal(range(max(2, p.tick_div)))
         with m.If(divider == p.tick_div - 1):

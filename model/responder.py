@@ -7,7 +7,8 @@ drive :mod:`model.endpoint` and check the hardware (``verif/lockstep.py``).
 Decisions where the texts are silent (docs/spec-responder.md numbers them; more in rsp_receive.py and rsp_answers.py):
 
 * ADVANCE that leaves ooo_count > 0 sets prev_ar after an A packet that was ePSN, also when the next row goes on advancing.
-* QP_ERROR on a QP in RESET or ERROR changes nothing (a late request of the other owner); the context keeps its values otherwise.
+* There is no QP_ERROR in ERROR, and a request of the other owner that meets a QP in RESET or INIT makes no step. What QP_ERROR does not
+  name keeps its value.
 * A write error after an earlier NAK does not replace it. Message ends not yet completed when ERROR comes are dropped.
 * RECV_COMPLETE that fails names no entry: wr_id, length and imm are 0.
 * RESET waits for SACKs, NACKs, the ACK and the NAK of the QP.
@@ -15,12 +16,15 @@ Decisions where the texts are silent (docs/spec-responder.md numbers them; more 
 
 from __future__ import annotations
 
-from .config import GlobalConfig, QpConfig, Region, Sizes, StepError
+from typing import TypeVar
+
+from .config import Config, GlobalConfig, QpConfig, Region, Sizes, StepError
 from .rsp_receive import Receiver
 from .rsp_state import AdvanceOut, ControlOut, FlushOut, PortOut, PostRecvOut, QpErrorOut, RecvCompleteOut, RspQp, Stash
-from .spec import MPR_UNIT, PSN_MASK, Command, Drop, Kind, PostStatus, QpState, Syndrome, WcStatus
+from .spec import PSN_MASK, Command, Drop, Kind, PostStatus, QpState, Syndrome, WcStatus
 
 _RESET, _INIT, _RTR, _RTS, _ERROR = (state.value for state in QpState)
+_C = TypeVar("_C", bound=Config)
 _M32, _M16 = (1 << 32) - 1, (1 << 16) - 1
 
 
@@ -46,37 +50,43 @@ class Responder(Receiver):
                      stash=[Stash() for _ in range(sizes.max_wimm)], recv=[0] * sizes.rq_entries)  # fmt: skip
 
     # --- host -------------------------------------------------------------------------------------------------------------------------
-    def control(self, index: int, now: int, op: int, arg: int = 0, config: GlobalConfig | QpConfig | Region | int = 0) -> ControlOut:
-        """CONTROL: SET_GLOBAL, SET_QP, SET_REGION (``arg`` = region) or MODIFY (``config`` = the new QpState) of QP ``index``.
+    def control(self, index: int, now: int, op: int, arg: int = 0, data: Config | int = 0) -> ControlOut:
+        """CONTROL: SET_GLOBAL, SET_QP, SET_REGION (``arg`` = region) or MODIFY (``data`` = the new QpState) of QP ``index``.
 
-        Returns the status of the table in architecture.md. TypeError or ValueError for arguments that no command carries; StepError for a
-        RESET while an answer of the QP is queued.
+        ``data``: a configuration object, of which a copy is kept, or the integer of the command's data words. Returns the status of the table
+        in architecture.md; a region beyond the last is answered BAD_QP ("no such thing"). TypeError for another class; StepError for another
+        command, or a RESET while an answer of the QP is queued.
         """
         qp = self.qp[index]
         status = PostStatus.OK
-        if op == Command.SET_GLOBAL and isinstance(config, GlobalConfig):
+        if op == Command.SET_GLOBAL:
             if any(other.state not in (_RESET, _INIT) for other in self.qp):
                 status = PostStatus.BAD_STATE
             else:
-                self.glob = config
-        elif op == Command.SET_QP and isinstance(config, QpConfig):
+                self.glob = _take(data, GlobalConfig)
+        elif op == Command.SET_QP:
             if qp.state != _INIT:
                 status = PostStatus.BAD_STATE
             else:
-                if config.rsp_mpr % MPR_UNIT or not 0 < config.rsp_mpr <= self.sizes.window:
-                    raise ValueError(f"rsp_mpr = {config.rsp_mpr}: a multiple of {MPR_UNIT} up to the ring of {self.sizes.window} packets")
-                self.config[index] = config
-        elif op == Command.SET_REGION and isinstance(config, Region):
-            self.region[arg] = config
-        elif op == Command.MODIFY and isinstance(config, int):
-            status = self._modify(index, qp, config)
+                self.config[index] = _take(data, QpConfig)
+        elif op == Command.SET_REGION:
+            if not 0 <= arg < self.sizes.regions:
+                status = PostStatus.BAD_QP
+            else:
+                self.region[arg] = _take(data, Region)
+        elif op == Command.MODIFY:
+            if not isinstance(data, int):
+                raise TypeError(f"MODIFY needs a QpState, not {data!r}")
+            status = self._modify(index, qp, data & 7)
         else:
-            raise TypeError(f"the responder takes SET_GLOBAL, SET_QP, SET_REGION and MODIFY with their parameters, not {op} with {config!r}")
+            raise StepError(f"CONTROL: op {op} is no command of the responder's CONTROL step (PORT and POST_RECV have steps of their own)")
         return ControlOut(op, arg, status.value)
 
     def _modify(self, index: int, qp: RspQp, state: int) -> PostStatus:
         if state == _ERROR:
-            return PostStatus.OK  # QP_ERROR follows as a step of its own
+            if qp.state != _ERROR:
+                qp.error_due = 1
+            return PostStatus.OK
         if state == _RESET:
             if qp.answers or qp.ack_due:
                 raise StepError(f"QP {index}: RESET waits until its answers have left")
@@ -117,13 +127,13 @@ class Responder(Receiver):
         """QP_ERROR: to ERROR; SACKs, NACKs and the pending ACK are dropped, a pending NAK stays, the stash is cleared.
 
         ``cause``: LOCAL_QP_OPERATION (host, other owner, or a NAK of ours), or LOCAL_MEMORY: host memory refused a payload write, which sends
-        NAK 0x63 of cack_psn + 1 unless a NAK was sent already. In RESET and ERROR nothing changes.
+        NAK 0x63 of cack_psn + 1 unless a NAK was sent already. StepError in ERROR.
         """
         if cause not in (WcStatus.LOCAL_QP_OPERATION, WcStatus.LOCAL_MEMORY):
             raise StepError(f"QP {index}: the responder does not go to ERROR with cause {cause}")
         qp = self.qp[index]
-        if qp.state in (_RESET, _ERROR):
-            return QpErrorOut(cause)
+        if qp.state == _ERROR:
+            raise StepError(f"QP {index}: it is in ERROR already")
         if not qp.nak:
             qp.ack_due = 0
             if cause == WcStatus.LOCAL_MEMORY:
@@ -242,3 +252,12 @@ class Responder(Receiver):
         """The tick at which FLUSH becomes due, None when nothing is armed."""
         qp = self.qp[index]
         return qp.flush_at if qp.flush_on and self._may_receive(qp) else None
+
+
+def _take(data: Config | int, kind: type[_C]) -> _C:
+    """``data`` as a configuration of ``kind``, a copy, so that the caller's object can change."""
+    if isinstance(data, int):
+        return kind.unpack(data)
+    if not isinstance(data, kind):
+        raise TypeError(f"a {kind.__name__} or the integer of the data words is needed, not {data!r}")
+    return data.copy()

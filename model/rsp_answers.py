@@ -129,11 +129,13 @@ class Answers:
     def _absorb(self, index: int, qp: RspQp, chosen: Answer | None, nack: bool) -> tuple[Answer, int]:
         """The answer that leaves and its position; illegal when it is not the oldest after legal absorption."""
         name = "NACK" if nack else "SACK"
-        for position, answer in enumerate(qp.answers):
+        position = 0
+        for answer in qp.answers:
             if bool(answer.reason) == nack and (chosen is None or answer == chosen):
                 break
             if not answer.soft:
                 raise StepError(f"QP {index}: {answer} must leave before a {name} {chosen or ''}")
+            position += 1
         else:
             raise StepError(f"QP {index}: no {name} {chosen or ''} is pending")
         if position and nack and not any(not later.reason for later in list(qp.answers)[position + 1 :]):

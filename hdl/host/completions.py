@@ -17,8 +17,8 @@ class Completions(wiring.Component):
 
     A responder completion waits until every payload write issued before it is answered (``write_issued``, ``write_done``: DmaWrite's counters;
     ``write_pending``: a verdict is on its way to it), so nobody sees a completion before its data. If one of those writes failed, the completion of
-    that QP says LOCAL_MEMORY (``failed``: one bit a QP). Overflow cannot happen: ``reserve`` is pulsed for every accepted post, whose completion then has its place;
-    ``room`` tells whether one more may be accepted.
+    that QP says LOCAL_MEMORY (``failed``: one bit a QP). Overflow cannot happen: ``reserve`` is pulsed for every accepted post, whose
+    completion then has its place; ``room`` tells whether one more may be accepted.
     """
 
     def __init__(self, params: Params) -> None:

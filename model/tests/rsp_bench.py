@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from model.config import GlobalConfig, QpConfig, Region, Sizes
 from model.responder import Responder
-from model.rsp_state import EmitAckOut, EmitNackOut, EmitSackOut, ReceiveOut, RecvCompleteOut, RevRow, Rx, RspQp
+from model.rsp_state import EmitAckOut, EmitNackOut, EmitSackOut, ReceiveOut, RecvCompleteOut, RevRow, RspQp, Rx
 from model.spec import PSN_MASK, Command, Drop, Kind, Opcode, PostStatus, QpState, WcStatus
 
 MTU = 256

@@ -237,6 +237,17 @@ def test_bases_alternate() -> None:
     assert bases == [0, newest, 64, newest, 128, newest, 192, newest, 0, newest, 64, newest, 128, newest]
 
 
+def test_sweep_stops_before_the_newest() -> None:
+    """MRC-REQ-225: a sweep that has reached R starts again at ePSN: the newest 64 have their own turn."""
+    b = Bench(mpr=1024)
+    b.take(63 + 128)
+    bases = []
+    for _ in range(6):
+        b.r._queue_last_sack(b.index, b.qp)
+        bases.append(b.sack().sack_offset - 1)
+    assert bases == [0, 128, 64, 128, 0, 128]
+
+
 def test_base_with_little_held() -> None:
     """MRC-REQ-225: while all held fits into 64 PSNs the base is ePSN, the sweep rests."""
     b = Bench()

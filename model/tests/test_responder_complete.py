@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.config import StepError
+from model.config import Region, StepError
 from model.spec import Command, Drop, Kind, Opcode, PostStatus, QpState, Syndrome, WcStatus
 
 from .rsp_bench import Bench
@@ -84,6 +84,14 @@ def test_wrong_rqmsn_at_its_turn() -> None:
     assert [d.status for d in b.done[1:]] == [WcStatus.FLUSHED] * 4
 
 
+def test_swapped_rqmsn() -> None:
+    """MRC-REQ-254: the numbers of two WriteIMMs are swapped: the entry of the turn names another PSN."""
+    b = Bench()
+    b.take(1, _IMM, rqmsn=0)
+    b.take(0, _IMM, rqmsn=1)
+    assert (b.done[0].status, b.qp.nak_psn) == (WcStatus.REMOTE_INVALID_REQUEST, b.psn(0))
+
+
 def test_receive_queue_empty() -> None:
     """MRC-REQ-255: no receive entry at release: NAK 0x63 of the WriteIMM's last PSN; earlier messages stay completed; QP to ERROR."""
     b = Bench(receives=1)
@@ -133,7 +141,8 @@ def test_write_error() -> None:
     b = Bench()
     b.take(0)
     b.r.write_error(b.index, b.now)
-    (nak,) = [a for a in (b.settle(), *b.drain()) if a]
+    b.settle()
+    (nak,) = b.drain()
     assert (nak.syndrome, nak.psn, b.qp.state) == (Syndrome.NAK_REMOTE_OPERATION, b.psn(1), QpState.ERROR)  # type: ignore[union-attr]
     b = Bench()
     b.receive(3, rkey=0)
@@ -141,20 +150,22 @@ def test_write_error() -> None:
     assert (b.qp.nak, b.qp.nak_psn) == (Syndrome.NAK_REMOTE_ACCESS, b.psn(3))
 
 
-def test_late_error_changes_nothing() -> None:
-    """MRC-REQ-244: QP_ERROR in RESET and ERROR; a cause that is none of the responder's is refused."""
+def test_error_of_the_host() -> None:
+    """MRC-REQ-244, 246: MODIFY to ERROR asks for a QP_ERROR step from any state; none in ERROR; other causes are refused."""
     b = Bench()
     b.take(1, rkey=0)
-    b.settle()
-    nak = b.qp.nak
-    b.r.qp_error(b.index, b.now, WcStatus.LOCAL_MEMORY)
-    assert b.qp.nak == nak and b.pending() == [Kind.EMIT_ACK]
     b.drain()
+    b.control(Command.MODIFY, QpState.ERROR)
+    assert b.pending() == []
+    with pytest.raises(StepError, match="in ERROR already"):
+        b.r.write_error(b.index, b.now)
     b.control(Command.MODIFY, QpState.RESET)
-    b.r.qp_error(b.index, b.now, WcStatus.LOCAL_QP_OPERATION)
-    assert b.qp.state == QpState.RESET
+    b.control(Command.MODIFY, QpState.ERROR)
+    assert b.pending() == [Kind.QP_ERROR] and b.qp.state == QpState.RESET
     with pytest.raises(StepError, match="cause"):
         b.r.qp_error(b.index, b.now, WcStatus.RETRY_EXCEEDED)
+    b.settle()
+    assert b.qp.state == QpState.ERROR
 
 
 def test_life_cycle() -> None:
@@ -208,6 +219,12 @@ def test_configuration_states() -> None:
     b.control(Command.MODIFY, QpState.RESET)
     assert b.control(Command.SET_GLOBAL, b.r.glob) == PostStatus.OK
     assert b.control(Command.SET_QP, b.r.config[1]) == PostStatus.BAD_STATE
+    b.control(Command.MODIFY, QpState.INIT)
     with pytest.raises(TypeError):
-        b.control(Command.SET_QP, 3)
+        b.control(Command.SET_QP, Region())
+    with pytest.raises(StepError, match="no command"):
+        b.control(Command.POST, 0)
+    assert b.control(Command.SET_REGION, Region(), 8) == PostStatus.BAD_QP
     assert b.r.drops == [0] * len(Drop)
+    b.control(Command.SET_REGION, Region(rkey=5, va=1 << 40, valid=1).pack(), 7)
+    assert (b.r.region[7].rkey, b.r.region[7].va, b.r.region[7].valid) == (5, 1 << 40, 1)
