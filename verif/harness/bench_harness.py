@@ -104,7 +104,6 @@ async def moves_frames(dut: object) -> None:
             at += 4096
         lengths = [int.from_bytes(e.data[12:16], "little") for e in system.of(EventType.COMPLETION) if e.nic == nic]
         assert lengths == [len(by_id[e.id].data) for e in delivered if e.nic == nic]
-        assert all(e.aux == 0 for e in system.of(EventType.COMPLETION))
     for event in records:
         assert int.from_bytes(event.data[2:6], "little") == sum(e.clock < event.clock and e.nic == event.nic and e.part == event.part for e in records)
     native.capture("")
@@ -123,7 +122,7 @@ async def faults(dut: object) -> None:
         native.set(name, value)
     native.set("delay", 20, plane=1)
     for number in range(60):
-        system.send(0, number & 1, data_frame(system.rng, number, ipv4=number % 4 == 0), 0x1000)
+        system.send(0, number & 1, data_frame(system.rng, number, ipv4=number % 4 == 0), 0x1000 * (number + 1))
     await system.run(clock=200_000, answers=60)
     await system.run(clock=native.clock + 20_000, quiet=1000)
     system.no_errors()

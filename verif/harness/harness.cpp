@@ -110,10 +110,11 @@ bool time_to_wake(bool moved) {
 extern "C" {
 
 // --- Verilog --------------------------------------------------------------------------------------------------------------------
-// One clock of everything outside the NICs. Returns 1 in the clock in which Python is to wake.
-int mrc_clock(const uint32_t* in, uint32_t* out) {
+// One clock of everything outside the NICs. `wake_up` is 1 in the clock in which Python is to wake.
+void mrc_clock(const uint32_t* in, uint32_t* out, int* wake_up) {
+    *wake_up = 0;
     if (!h || !h->ready) {
-        return 0;
+        return;  // `out` stays as it is: all zeros at the start
     }
     LiteIn lite[Nics];
     static AxiIn axi[Nics];
@@ -139,7 +140,7 @@ int mrc_clock(const uint32_t* in, uint32_t* out) {
     h->awake = wake;
     if (wake) h->armed = false;
     h->events.clock++;
-    return wake;
+    *wake_up = wake;
 }
 
 // A commit record. `clock` is that of the mrc_clock call that follows.

@@ -123,7 +123,7 @@ module mrc_harness #(
     localparam int IN_WORDS = 12 + DW / 32 + PLANES * (2 + PW / 32),
     localparam int OUT_WORDS = 5 + DW / 32 + PLANES * (2 + PW / 32)
 );
-    import "DPI-C" function int mrc_clock(input bit [64*IN_WORDS-1:0] in, output bit [64*OUT_WORDS-1:0] out);
+    import "DPI-C" function void mrc_clock(input bit [64*IN_WORDS-1:0] in, output bit [64*OUT_WORDS-1:0] out, output int wake);
 
     bit clk = 0, rst = 1;
     bit wake = 0;  // Python waits for its rising edge
@@ -134,11 +134,14 @@ module mrc_harness #(
     always #(CLOCK_NS / 2) clk = ~clk;
 
     always @(posedge clk) begin
+        int stop;
         if (rst) begin
             reset_clocks <= reset_clocks + 1;
             rst <= reset_clocks != 15;
         end else begin
-            wake <= mrc_clock(to_host, next) != 0;
+            // A statement of its own: as part of an expression it can be moved behind the use of `next`.
+            mrc_clock(to_host, next, stop);
+            wake <= stop != 0;
             from_host <= next;
         end
     end
