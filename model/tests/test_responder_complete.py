@@ -145,6 +145,11 @@ def test_write_error() -> None:
     (nak,) = b.drain()
     assert (nak.syndrome, nak.psn, b.qp.state) == (Syndrome.NAK_REMOTE_OPERATION, b.psn(1), QpState.ERROR)  # type: ignore[union-attr]
     b = Bench()
+    b.receive(0, _ONLY)  # the write of ePSN itself fails, before its ADVANCE
+    b.r.write_error(b.index, b.now)
+    b.settle()
+    assert [a.psn for a in b.drain()] == [b.psn(0)]  # type: ignore[union-attr]
+    b = Bench()
     b.receive(3, rkey=0)
     b.r.write_error(b.index, b.now)
     assert (b.qp.nak, b.qp.nak_psn) == (Syndrome.NAK_REMOTE_ACCESS, b.psn(3))
