@@ -105,7 +105,7 @@ async def moves_frames(dut: object) -> None:
         lengths = [int.from_bytes(e.data[12:16], "little") for e in system.of(EventType.COMPLETION) if e.nic == nic]
         assert lengths == [len(by_id[e.id].data) for e in delivered if e.nic == nic]
     for event in records:
-        assert int.from_bytes(event.data[2:6], "little") == sum(e.clock < event.clock and e.nic == event.nic and e.part == event.part for e in records)
+        assert int.from_bytes(event.data[2:6], "little") == 1 + sum(e.clock < event.clock and e.nic == event.nic and e.part == event.part for e in records)
     native.capture("")
     size = sum(path.stat().st_size for path in run.out.glob("plane*_sent.pcap"))
     assert size == 2 * 24 + sum(16 + len(event.data) for event in sent)
