@@ -63,7 +63,10 @@ class Lockstep:
                 elif kind == EventType.SENT:
                     self._sent(nic, part, flags, number, data)
                 elif kind == EventType.DELIVERED:
-                    self.sides[nic].wire.frame_arrived(part, data or self.frames[number], clock, bool(flags & BAD))
+                    frame = data or self.frames.get(number)
+                    if frame is None:
+                        raise Mismatch(f"plane {part}: frame {number} was delivered, but never sent")
+                    self.sides[nic].wire.frame_arrived(part, frame, clock, bool(flags & BAD))
                 elif kind == EventType.COMPLETION:
                     self.sides[nic].completion(_COMPLETION.unpack(data))
                 elif kind == EventType.MEMORY:

@@ -14,13 +14,15 @@ from typing import Any
 
 from model.config import GlobalConfig
 from model.end_packets import Addresser, wire_config
-from model.spec import DATA_OPCODES, Drop, Opcode
-from model.wire import parse
+from model.spec import BTH_BYTES, DATA_OPCODES, ETH_BYTES, IPV4_BYTES, IPV6_BYTES, UDP_BYTES, Drop, Opcode
+from model.wire import build, parse
 from model.wire_packet import Packet, WireConfig
 from verif.lockstep_error import Mismatch
 
 FOREVER = 1 << 62
-REQUESTOR_SENDS = DATA_OPCODES | {Opcode.PROBE}
+_IPV4_BTH = ETH_BYTES + IPV4_BYTES + UDP_BYTES
+_IPV6_BTH = ETH_BYTES + IPV6_BYTES + UDP_BYTES
+_SHORTEST = _IPV4_BTH + BTH_BYTES
 FEEDBACK = frozenset({Opcode.SACK, Opcode.NACK, Opcode.ACK})
 _PACKET_FIELDS = tuple(field.name for field in fields(Packet))
 
@@ -108,32 +110,49 @@ class Wire:
     def frame_sent(self, plane: int, frame: bytes) -> Packet:
         """A whole frame left: it must be the next that a record asked for, in every field and byte, with a right ICRC."""
         self.sent += 1
-        packet = parse(frame, self.config) if self.config else Drop.UDP_PORT
-        if not isinstance(packet, Packet):
-            raise Mismatch(f"plane {plane}: a frame that the codec refuses ({packet.name}) was sent: {frame.hex()}")
-        owner = 0 if packet.opcode in REQUESTOR_SENDS else 1
+        if self.config is None or len(frame) < _SHORTEST:
+            raise Mismatch(f"plane {plane}: a frame of {len(frame)} bytes was sent" + ("" if self.config else " before SET_GLOBAL"))
+        bth = _IPV4_BTH if frame[12] == 0x08 else _IPV6_BTH
+        opcode = frame[bth]
+        owner, tick = (0, int.from_bytes(frame[bth + 16 : bth + 18], "big")) if opcode in DATA_OPCODES else (1, 0)
+        if opcode == Opcode.PROBE:
+            owner, tick = 0, int.from_bytes(frame[bth + 24 : bth + 26], "big")
         queue = self.out[plane][owner]
         while queue and queue[0].dead:
             queue.popleft()
         if not queue:
-            raise Mismatch(f"plane {plane}: {describe(packet)} was sent, but no record asked for it")
+            raise Mismatch(f"plane {plane}: {self._what(frame)} was sent, but no record asked for it")
         while True:
             entry = queue[0]
-            golden = entry.make(packet.tx_timestamp)
-            if golden == packet:
+            golden = entry.make(tick)
+            if build(golden, self.config) == frame:
                 break
             if entry.clock > self.down_until[plane] or len(queue) == 1:
-                raise Mismatch(f"plane {plane}: {entry.name} as it was sent", packet_differences(packet, golden))
+                raise Mismatch(f"plane {plane}: {entry.name} as it was sent", self._frame_differences(frame, golden))
             queue.popleft()  # lost in the port when it was down
             self.lost_in_port += 1
         queue.popleft()
         if owner == 0:
-            if packet.tx_timestamp == 0:
+            if tick == 0:
                 raise Mismatch(f"plane {plane}: {entry.name} carries the timestamp 0, which means none")
-            if entry.tick is not None and entry.tick != packet.tx_timestamp:
-                raise Mismatch(f"timestamp of {entry.name}", [("tx_timestamp", packet.tx_timestamp, entry.tick)])
-            entry.sent_tick = packet.tx_timestamp
-        return packet
+            if entry.tick is not None and entry.tick != tick:
+                raise Mismatch(f"timestamp of {entry.name}", [("tx_timestamp", tick, entry.tick)])
+            entry.sent_tick = tick
+        return golden
+
+    def _what(self, frame: bytes) -> str:
+        packet = parse(frame, self.config or WireConfig())
+        return describe(packet) if isinstance(packet, Packet) else f"a frame that the codec refuses ({packet.name}), {frame.hex()},"
+
+    def _frame_differences(self, frame: bytes, golden: Packet) -> list[tuple[str, object, object]]:
+        """Fields that differ; for what no field shows (reserved bits, checksums, ICRC) the bytes."""
+        config = self.config or WireConfig()
+        packet, wanted = parse(frame, config), build(golden, config)
+        found = packet_differences(packet, golden) if isinstance(packet, Packet) else [("codec", packet.name, "accepted")]
+        if not found or not isinstance(packet, Packet):
+            at = next((i for i, (a, b) in enumerate(zip(frame, wanted)) if a != b), min(len(frame), len(wanted)))
+            found += [(f"bytes from {at} on", frame[at : at + 16], wanted[at : at + 16]), ("length", len(frame), len(wanted))]
+        return found
 
     # --- receiving --------------------------------------------------------------------------------------------------------------------
     def frame_arrived(self, plane: int, frame: bytes | Packet, clock: int, bad: bool) -> None:

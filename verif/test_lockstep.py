@@ -118,8 +118,6 @@ def test_finds_flipped_frame(pair, seed):
     for _ in range(5):
         _, at, length, _ = rng.choice(frames)
         bit = rng.randrange(8 * length)
-        if bit // 8 in (60, 61, 66):  # UDP checksum, BTH byte 4: ignored by every receiver
-            continue
         broken = bytearray(stream)
         broken[at + bit // 8] ^= 1 << bit % 8
         with pytest.raises(LockstepError, match="plane"):
@@ -130,8 +128,8 @@ def without(stream: bytes, drop) -> bytes:
     return b"".join(stream[at - 32 : at + (length + 7 & ~7)] for i, (kind, at, length, part) in enumerate(positions(stream)) if not drop(i, kind, at))
 
 
-@pytest.mark.parametrize(("kind", "text"), [(EventType.SENT, "never left|as it was sent"), (EventType.DELIVERED, "beside the frame|no frame"),
-                                            (EventType.RECORD, "follow each other"), (EventType.COMPLETION, "completion|never read")])  # fmt: skip
+@pytest.mark.parametrize(("kind", "text"), [(EventType.SENT, "never sent"), (EventType.DELIVERED, "beside the frame|no frame"),
+                                            (EventType.RECORD, "no record asked for it"), (EventType.COMPLETION, "completion|never read")])  # fmt: skip
 def test_finds_missing_event(pair, kind, text):
     stream = pair.stream
     number = [i for i, p in enumerate(positions(stream)) if p[0] == kind][-3]
