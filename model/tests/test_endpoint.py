@@ -1,4 +1,4 @@
-"""Two whole endpoints over a faulty link: everything arrives exactly once, in place, whatever the fabric does (MRC-REQ-260..277)."""
+"""Two whole endpoints over a faulty link: everything arrives exactly once, in place, whatever the fabric does (MRC-REQ-260 to 277)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = Faults(delay=8, jitter=20, drop=0.03, dup=0.05, reorder=0.05, mark=0.1, tr
 
 @pytest.mark.parametrize("mtu", range(len(MTUS)))
 def test_sizes_and_alignments(mtu: int) -> None:
-    """MRC-REQ-277, 271, F-01, F-03, I-03, I-04: message lengths around pads and MTUs, any alignment, guards untouched; nothing is dropped."""
+    """MRC-REQ-277, MRC-REQ-271, F-01, F-03, I-03, I-04: message lengths around pads and MTUs, any alignment, guards untouched; nothing is dropped."""
     pair = Pair(mtu, qp={"mtu": mtu})
     size = MTUS[mtu]
     for turn, length in enumerate((1, 2, 3, 4, 44, 45, 48, 49, 255, 256, 257, size - 1, size, size + 1, 2 * size, 3 * size)):
@@ -33,16 +33,19 @@ def test_sizes_and_alignments(mtu: int) -> None:
 def test_64_kib_across_the_psn_wrap() -> None:
     """S-01, S-04, F-03: 64 KiB from PSN 0xFFFFF0 on, in order: no loss, no reorder count."""
     pair = Pair(3)
+    seen = _watch(pair)
     for side in range(2):
         pair.post(side, 0, 65536)
     pair.settle()
     assert pair.drops() == [{}, {}]
+    assert not any(p.rtx or p.opcode in (Opcode.PROBE, Opcode.NACK) for _, _, _, p in seen)
+    assert sum(p.opcode == Opcode.ACK for _, _, _, p in seen) == 2 and pair.link.now < 20 * 16
 
 
 @pytest.mark.parametrize("name", ["drop", "dup", "reorder", "mark", "trim", "trim_last_hop", "corrupt"])
 def test_one_fault(name: str) -> None:
     """R-09, R-11, R-22, O-01: 20 % of one fault on every plane, both ways; invariants 16 and 18 at the end."""
-    pair = Pair(5, Faults(jitter=5, **{name: 0.2}))
+    pair = Pair(5, replace(Faults(jitter=5), **{name: 0.2}))  # type: ignore[arg-type]
     for k in range(12):
         for side in range(2):
             pair.post(side, k % 2, pair.random.choice((1, 255, 257, 2000)), imm=pair.random.choice((None, k)))
@@ -75,7 +78,7 @@ def test_same_seed_same_run() -> None:
     for seed in (1, 1, 2):
         seen: list[tuple[int, int, int, Packet]] = []
         pair = Pair(9, ALL)
-        pair.link = Link(pair.a, pair.b, seed, ALL, capture=lambda *args, seen=seen: seen.append(args))  # type: ignore[misc]
+        pair.link = Link(pair.a, pair.b, seed, ALL, capture=lambda *args, seen=seen: seen.append(args))
         pair.post(0, 0, 9000)
         pair.settle()
         runs.append(seen)
@@ -102,7 +105,7 @@ def test_window_stall() -> None:
 
 
 def test_tail_repairs() -> None:
-    """R-12, R-13, MRC-REQ-219, 221: the last SACK and the last ACK are lost: a probe brings both again, no data is sent twice."""
+    """R-12, R-13, MRC-REQ-219, MRC-REQ-221: the last SACK and the last ACK are lost: a probe brings both again, no data is sent twice."""
     pair = Pair(2)
     seen = _watch(pair)
     pair.post(0, 0, 600)
@@ -160,8 +163,35 @@ def test_denied_evs_carry_nothing() -> None:
     assert seen and not any(p.ev in denied for _, _, _, p in seen)
 
 
+def test_answers_on_what_is_left() -> None:
+    """MRC-REQ-231: no ACTIVE GOOD EV on the plane: any that is not DENIED, read from the requestor's row at that moment."""
+    pair = Pair(6, sizes=replace(SIZES, planes=1))
+    assert pair.b.command(Command.EV_STATE, 0, 0, 1) == PostStatus.OK
+    row = pair.b.requestor.qp[0].path.planes[0]
+    row.good, row.bad = 0, 0b10
+    seen = _watch(pair)
+    pair.post(0, 0, 2000)
+    pair.settle()
+    assert {p.ev for _, end, _, p in seen if end == 1} == {pair.b.requestor.qp[0].ev[1].value}
+
+
+def test_flush_is_a_deadline() -> None:
+    """MRC-REQ-219: a packet that asks for nothing is acknowledged sack_flush_time later, by time alone."""
+    pair = Pair(6)
+    seen = _watch(pair)
+    pair.link.faults = [Faults(down=True), Faults(down=True)]
+    pair.post(0, 0, 600)
+    pair.link.run(5)
+    packet = next(p for _, _, _, p in seen if p.opcode in DATA_OPCODES and not p.a)
+    pair.b.receive(0, packet, 100)
+    assert pair.b.run(100) == [] and pair.b.next_deadline() == 147
+    assert pair.b.run(146) == []
+    assert [p.opcode for _, p in pair.b.run(147)] == [Opcode.SACK]
+    assert pair.b.next_deadline() is None
+
+
 def test_wire_rules_hold() -> None:
-    """MRC-REQ-267..270, 222, invariants 7 and 13: every frame parses; addresses and classes; SACK's PSN; copies carry rtx and the same headers."""
+    """MRC-REQ-267 to 270, MRC-REQ-222, invariants 7 and 13: every frame parses; addresses and classes; SACK's PSN; copies carry rtx and the same headers."""
     pair = Pair(11, ALL, frames=True)
     seen = _watch(pair)
     for k in range(10):
