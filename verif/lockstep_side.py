@@ -79,8 +79,6 @@ class Side:
         for qp in self.req.qp:
             qp.config = QpConfig.unpack(0)
         self.rsp.config = [QpConfig.unpack(0) for _ in range(sizes.qps)]
-        # Ports: which are up at the start is an input of the record PORT; before it, all are down in both.
-        self.req.up = self.rsp.up = 0
         self.decoders = (Decoder(params, 0), Decoder(params, 1))
         self.wire = Wire(params.planes, params.qpn_base, memory_bytes)
         self.seq = [0, 0]

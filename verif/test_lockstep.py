@@ -12,6 +12,7 @@ from hdl.params import preset
 from model.spec import Kind
 from verif.harness.stream import EventType, events
 from verif.lockstep import Lockstep, LockstepError
+from verif.lockstep_process import RemoteLockstep
 from verif.recorded import RecordedPair
 from verif.records import Decoder
 
@@ -174,3 +175,22 @@ def test_report(pair):
     for word in ("NIC ", "clock", "inflight", "hardware", "golden", "requestor record", "newest records"):
         assert word in text, text
     assert list(events(bytes(stream)))
+
+
+def test_remote(pair):
+    """In a process of its own: the same summary, the same report."""
+    remote = RemoteLockstep(PARAMS, MEMORY)
+    stream = pair.stream
+    cut = positions(stream)[700][1] - 32
+    remote.feed(stream[:cut])
+    remote.feed(stream[cut:])
+    lockstep = clean(stream)
+    assert remote.finish(pair.clock) == lockstep.finish(pair.clock)
+    remote.close()
+    remote = RemoteLockstep(PARAMS, MEMORY)
+    broken = bytearray(stream[:cut])
+    _, at, _, _ = [p for p in positions(stream[:cut]) if p[0] == EventType.RECORD][-1]
+    broken[at + 2] ^= 1
+    with pytest.raises(LockstepError, match="follow each other"):
+        remote.feed(bytes(broken))
+        remote.finish(pair.clock)

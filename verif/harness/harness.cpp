@@ -173,6 +173,7 @@ void h_create(int planes, int data_width, int port_width, uint64_t memory_bytes,
 int h_in_words() { return Nics * h->words.in_size(); }
 int h_out_words() { return Nics * h->words.out_size(); }
 uint64_t h_clock() { return h->events.clock; }
+uint64_t h_still() { return h->events.clock - h->last_activity; }  // clocks since something moved
 uint32_t h_tick(int nic) { return h->nics[nic].tick; }
 
 void h_arm(uint64_t clock, uint64_t event_bytes, uint64_t completions, uint64_t answers, uint64_t quiet) {

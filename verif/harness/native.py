@@ -11,6 +11,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "h_in_words": (_i32, ()),
     "h_out_words": (_i32, ()),
     "h_clock": (_u64, ()),
+    "h_still": (_u64, ()),
     "h_tick": (ctypes.c_uint32, (_i32,)),
     "h_arm": (None, (_u64, _u64, _u64, _u64, _u64)),
     "h_events": (ctypes.c_void_p, (ctypes.POINTER(_u64),)),
@@ -125,6 +126,12 @@ class Native:
     def clock(self) -> int:
         """Clocks since the end of reset."""
         value: int = self.lib.h_clock()
+        return value
+
+    @property
+    def still(self) -> int:
+        """Clocks since anything moved or was on its way."""
+        value: int = self.lib.h_still()
         return value
 
     def drain(self) -> bytes:
