@@ -30,7 +30,7 @@ def _fields(value: Any) -> Any:
 class RecordedPair:
     """Endpoints A and B over a link of one tick. :attr:`chunks` is the stream; ``lose`` decides which frames the link loses."""
 
-    def __init__(self, params: Params, seed: int, loss: float = 0.0) -> None:
+    def __init__(self, params: Params, seed: int, loss: float = 0.0, memory_bytes: int = 1 << 20) -> None:
         self.p, self.rng, self.loss = params, random.Random(seed), loss
         self.layouts = TraceLayouts(params)
         self.chunks: list[bytes] = []
@@ -39,9 +39,12 @@ class RecordedPair:
         self.seq = {(nic, owner): 0 for nic in (0, 1) for owner in (0, 1)}
         self.now = 0
         self.rx: tuple[int, Packet] | None = None
+        self.sent = [[0] * params.planes for _ in range(2)]
+        self.lost = [[0] * params.planes for _ in range(2)]
+        self.delivered = [[0] * params.planes for _ in range(2)]  # by sender
         self.flight: list[tuple[int, int, int, Packet]] = []
         globs = [GlobalConfig(local_ip6=self.ip(nic), local_mac=0x02_00_00_00_00_10 + 0x100 * nic, sack_threshold=4096) for nic in (0, 1)]
-        self.ends = [Endpoint(sizes_of(params), glob, memory_size=1 << 20) for glob in globs]
+        self.ends = [Endpoint(sizes_of(params), glob, memory_size=memory_bytes) for glob in globs]
         for nic in (0, 1):
             self._wrap(nic)
         for nic, end in enumerate(self.ends):
@@ -158,13 +161,18 @@ class RecordedPair:
                 plane = target & 7
                 nic = target >> 3
                 self.rx = (plane, packet)
+                self.delivered[1 - nic][plane] += 1
                 self.event(EventType.DELIVERED, nic, plane, SAME, number)
                 self.ends[nic].receive(plane, packet, self.now)
             for nic, end in enumerate(self.ends):
                 for plane, packet in end.run(self.now):
                     self.frame += 1
                     self.event(EventType.SENT, nic, plane, number=self.frame, data=build(packet, end.wire))
-                    if self.rng.random() >= self.loss:
+                    self.sent[nic][plane] += 1
+                    if self.rng.random() < self.loss:
+                        self.lost[nic][plane] += 1
+                        self.event(EventType.LOST, nic, plane, number=self.frame)
+                    else:
                         self.flight.append((self.now + 10 + self.rng.randrange(20), self.frame, (1 - nic) << 3 | plane, packet))
                 for completion in end.poll():
                     self.event(EventType.COMPLETION, nic, 0, data=self._completion(completion))

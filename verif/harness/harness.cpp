@@ -97,9 +97,8 @@ void write_nic(uint32_t* w, int nic) {
     memcpy(w + h->words.out_rdata(), axi.rdata, 4 * h->words.data);
 }
 
-bool time_to_wake(bool moved) {
+bool time_to_wake() {
     EventStream& e = h->events;
-    if (moved) h->last_activity = e.clock;
     const Stop& s = h->stop;
     return e.failed || e.clock >= s.clock || e.bytes().size() >= s.event_bytes || e.completions >= s.completions || e.answers >= s.answers ||
            (s.quiet != ~0ull && e.clock >= h->last_activity + s.quiet);
@@ -135,8 +134,9 @@ void mrc_clock(const uint32_t* in, uint32_t* out, int* wake_up) {
         }
     }
     for (int n = 0; n < Nics; n++) write_nic(out + n * h->words.out_size(), n);
+    if (moved) h->last_activity = h->events.clock;
     // The wire must fall before it rises again, or nobody sees an edge.
-    const bool wake = h->armed && !h->awake && time_to_wake(moved);
+    const bool wake = h->armed && !h->awake && time_to_wake();
     h->awake = wake;
     if (wake) h->armed = false;
     h->events.clock++;

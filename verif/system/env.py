@@ -88,16 +88,17 @@ class System:
     """Two NICs in the simulator.
 
     Parameters of the case: ``build`` (changed sizes, as given to the bench), ``remote`` (lockstep in its own process, default on), ``lockstep``
-    (False: none), ``bound``, ``send_bound`` (see :class:`Lockstep`).
+    (False: none), ``bound``, ``send_bound`` (see :class:`Lockstep`). ``dut``: None when ``native`` is given.
     """
 
-    def __init__(self, dut: Any, run: Run) -> None:
+    def __init__(self, dut: Any, run: Run, native: Any = None) -> None:
         options = dict(run.parameters)
         self.dut, self.run = dut, run
         self.p: Params = preset(run.preset or "tiny", **{"trace": True, **options.get("build", {})})
         self.rng = random.Random(run.seed)
         layouts = TraceLayouts(self.p)
-        self.native = Native(self.p.planes, self.p.data_width, self.p.port_width, MEMORY_BYTES, run.seed, layouts.req.size, layouts.rsp.size, clock_ns(self.p))
+        # Another `native` brings other hardware than the simulator's: tests of scenarios without RTL do so.
+        self.native: Any = native or Native(self.p.planes, self.p.data_width, self.p.port_width, MEMORY_BYTES, run.seed, layouts.req.size, layouts.rsp.size, clock_ns(self.p))
         self.native.completion_registers(
             [BY_NAME[name].address for name in ("CQ_INFO", "CQ_WR_ID_LO", "CQ_WR_ID_HI", "CQ_LENGTH", "CQ_IMM")], BY_NAME["CQ_POP"].address)
         for nic in (A, B):
@@ -130,7 +131,7 @@ class System:
     async def step(self, clocks: int = 1000, **stop: int) -> None:
         """The simulation goes on for at most ``clocks``; what it tells is checked."""
         self.native.arm(clock=self.clock + clocks, event_bytes=1 << 18, **stop)
-        await RisingEdge(self.dut.wake)
+        await (RisingEdge(self.dut.wake) if self.dut is not None else self.native.wake())
         self._drain()
 
     def _drain(self) -> None:
