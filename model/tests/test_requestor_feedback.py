@@ -274,7 +274,7 @@ def test_path_feedback_needs_the_right_entropy() -> None:
     (NackReason.NO_RESOURCE, 0, 1), (NackReason.PSN_OOR_WINDOW, 0, 1),
 ])  # fmt: skip
 def test_nack_reasons(reason: int, skip: int, hold: int) -> None:
-    """MRC-REQ-086, invariant 14: which reason penalises the EV and which holds retransmissions (T/4 by default); never ASSUMED_BAD."""
+    """MRC-REQ-067, MRC-REQ-086, invariant 14: which reason penalises the EV and which holds retransmissions (T/4 by default); never ASSUMED_BAD."""
     b, outs = sent(3)
     before = b.q.inflight
     result = nack(b, outs[1], reason)
