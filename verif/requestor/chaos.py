@@ -87,7 +87,7 @@ class Chaos:
                 self._host()
             if rng.random() < 0.02:
                 b.room = rng.randrange(1 << b.params.planes) | (rng.random() < 0.7) * ((1 << b.params.planes) - 1)
-            if rng.random() < 0.002:
+            if rng.random() < 0.001:
                 b.up = rng.randrange(1 << b.params.planes) | (rng.random() < 0.7) * ((1 << b.params.planes) - 1)
             if rng.random() < 0.003:
                 evi = (rng.randrange(b.params.qps), rng.randrange(b.params.total_evs))
@@ -180,7 +180,7 @@ class Chaos:
             near = (ctx["next_psn"] - 1 + rng.choice((0, 1))) & M24 if rng.random() < 0.3 else near
         tx = dict(rng.choice(b.sent)) if b.sent else {"qp": qp, "ev": 0, "psn": near, "stamp": 0}
         tx.setdefault("stamp", 0)
-        kind = rng.randrange(5)
+        kind = rng.randrange(5 if self.fatal else 4)
         if kind == 0:
             tx["ev"] ^= rng.choice((0, 1, 1 << 31))
             b.sack(qp, near, cause=tx, rcvd=(ctx["rcvd_seen"] + rng.choice((-1, 0, 1 << 12))) * 256, bitmap=0,
@@ -207,19 +207,25 @@ class Chaos:
         elif draw < 0.93:
             self._command(Command.PORT, 0, rng.randrange(b.params.planes + 1), fixed.PORT_CONFIG, up=int(rng.random() < 0.7))
         elif draw < 0.95:
-            self._command(Command.MODIFY, qp, 0, fixed.MODIFY_CONFIG, state=rng.choice((1, 2, 3, 5, 7)))
+            self._command(Command.MODIFY, qp, 0, fixed.MODIFY_CONFIG, state=rng.choice((1, 2, 3, 5, 7)) if rng.random() < 0.9 or not self.fatal else 4)
         elif draw < 0.96:
             self._command(rng.choice((Command.SET_QP, Command.SET_GLOBAL)), qp, 0, fixed.QP_CONFIG)
-        elif self.fatal and rng.random() < 0.5:
-            if rng.random() < 0.5:
-                b.peer_errors.append(qp)
-            elif qp not in self.pending_reset:
+        elif qp not in self.pending_reset:
+            state = next((r["ctx"]["state"] for r in reversed(b.records) if r["qp"] == qp), None)
+            if state == QpState.ERROR:
+                self._reset(qp)
+            elif self.fatal and rng.random() < 0.3:
                 if rng.random() < 0.5:
-                    self._command(Command.MODIFY, qp, 0, fixed.MODIFY_CONFIG, state=int(QpState.ERROR))
-                self._command(Command.MODIFY, qp, 0, fixed.MODIFY_CONFIG, state=int(QpState.RESET))
-                self.pending_reset[qp] = 0
-                if qp in self.peers:
-                    self.peers[qp].dead = True
+                    b.peer_errors.append(qp)
+                else:
+                    if rng.random() < 0.5:
+                        self._command(Command.MODIFY, qp, 0, fixed.MODIFY_CONFIG, state=int(QpState.ERROR))
+                    self._reset(qp)
+
+    def _reset(self, qp: int) -> None:
+        self._command(Command.MODIFY, qp, 0, fixed.MODIFY_CONFIG, state=int(QpState.RESET))
+        self.pending_reset[qp] = 0
+        self.peers[qp].dead = True
 
     def post(self, qp: int) -> None:
         """A work request of a random length around the interesting ones."""
