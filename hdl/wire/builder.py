@@ -13,8 +13,8 @@ from hdl.layouts import GLOBAL_CONFIG, Layouts
 from hdl.net.axis import lanes, masked
 from hdl.params import Params
 from hdl.wire.assemble import PEER, Assemble, job
-from hdl.wire.icrc import Icrc, IcrcValue
 from hdl.wire.config import cfg_write
+from hdl.wire.icrc import Icrc, IcrcValue
 from hdl.wire.plane_port import built_word
 from model.spec import Opcode
 
