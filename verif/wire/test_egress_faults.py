@@ -28,7 +28,7 @@ async def frames_until_full(ctx: Any, bench: Bench) -> int:
 
 @pytest.mark.parametrize("kind", ["error", "short", "long"])
 def test_host_memory_error(kind: str) -> None:
-    """An error from host memory, or payload that does not match its descriptor: no frame, one departure that says so; the next frame is right and room comes back."""
+    """An error from host memory, or payload that does not match its descriptor: no frame, a departure that says so; room comes back."""
     bench = Bench()
     good = data(30, 0, 77)
 
@@ -53,7 +53,7 @@ def test_host_memory_error(kind: str) -> None:
 
 
 def test_port_down_while_frames_queue() -> None:
-    """Facts 5, port down: what is queued is dropped and counted, a cut frame is ended, later descriptors depart as dropped, the other port works, up again: as new."""
+    """Facts 5: what is queued is dropped and counted, a cut frame ended, later descriptors depart as dropped, the other port works; up: as new."""
     bench = Bench()
     stalled = {"on": True}
     bench.tx_stalled = lambda n: stalled["on"] and n == 0
