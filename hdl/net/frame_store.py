@@ -16,10 +16,11 @@ def block_depth(words: int) -> int:
 
 
 class FrameStore(wiring.Component):
-    """Words in, in one write a clock; ``commit`` releases everything written since the last commit, this clock's word included, and ``abort`` forgets it.
+    """Words in, in one write a clock; ``commit`` releases everything written since the last commit, this clock's word included, and
+    ``abort`` forgets it.
 
-    Whoever writes looks after room: ``level`` is the number of words held, counted after the clock in which they come or go. Reads sustain one word a
-    clock; a committed word appears on ``r`` two clocks later.
+    Whoever writes looks after room: ``level`` is the number of words held, counted after the clock in which they come or go. Reads
+    sustain one word a clock; a committed word appears on ``r`` two clocks later.
     """
 
     def __init__(self, layout: data.StructLayout, depth: int) -> None:

@@ -26,8 +26,9 @@ def job(params: Params) -> data.StructLayout:
 class Assemble(wiring.Component):
     """Header bytes, byte 0 of the wire in the lowest bits, zero behind the last header.
 
-    A pulse on ``begin`` starts it; ``tx``, ``peer`` and the configuration must hold from then until the frame is taken. ``ready`` rises 6 clocks later (the IPv4
-    checksum is summed in steps) and falls with ``begin``. ``timestamp`` goes straight into ``headers``. ``length``: bytes of headers; ``pad``: bytes behind the payload.
+    A pulse on ``begin`` starts it; ``tx``, ``peer`` and the configuration must hold from then until the frame is taken. ``ready`` rises 6
+    clocks later (the IPv4 checksum is summed in steps) and falls with ``begin``. ``timestamp`` goes straight into ``headers``.
+    ``length``: bytes of headers; ``pad``: bytes behind the payload.
     """
 
     def __init__(self, params: Params) -> None:
@@ -41,7 +42,7 @@ class Assemble(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        p, tx, peer, cfg = self.p, self.tx, self.peer, self.global_config
+        tx, peer, cfg = self.tx, self.peer, self.global_config
         is_data, probe = Signal(), Signal()
         ext_bytes = Signal(range(64))
         with m.Switch(tx.opcode):

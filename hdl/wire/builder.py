@@ -13,8 +13,8 @@ from hdl.layouts import GLOBAL_CONFIG, Layouts
 from hdl.net.axis import lanes, masked
 from hdl.params import Params
 from hdl.wire.assemble import PEER, Assemble, job
-from hdl.wire.icrc import Icrc, IcrcValue
 from hdl.wire.config import cfg_write
+from hdl.wire.icrc import Icrc, IcrcValue
 from hdl.wire.plane_port import built_word
 from model.spec import Opcode
 
@@ -29,12 +29,14 @@ def read_beat(width: int) -> data.StructLayout:
 class Builder(wiring.Component):
     """Builds one frame after the other into the ports' stores.
 
-    ``job`` is taken in the clock in which ``job_valid`` and ``job_take`` are set; which job is offered may change until then. The next job's headers are prepared while
-    a frame is written. A frame starts once its first payload word is there; that clock's tick (0 becomes 1) is its timestamp. Room must have
-    been reserved: ``w_valid`` [plane] writes always succeed. When a job is finished, ``back`` returns the part of its reservation that was not written.
+    ``job`` is taken in the clock in which ``job_valid`` and ``job_take`` are set; which job is offered may change until then. The next
+    job's headers are prepared while a frame is written. A frame starts once its first payload word is there; that clock's tick (0 becomes
+    1) is its timestamp. Room must have been reserved: ``w_valid`` [plane] writes always succeed. When a job is finished, ``back`` returns
+    the part of its reservation that was not written.
 
-    A job of a port that is down sends nothing: its payload is taken and dropped, ``lost`` pulses. Payload that ends with ``error``, or not where the
-    descriptor says, takes the frame back (``abort``). Each job of the requestor gives one ``depart`` when its frame is complete or given up.
+    A job of a port that is down sends nothing: its payload is taken and dropped, ``lost`` pulses. Payload that ends with ``error``, or
+    not where the descriptor says, takes the frame back (``abort``). Each job of the requestor gives one ``depart`` when its frame is
+    complete or given up.
     """
 
     def __init__(self, params: Params) -> None:

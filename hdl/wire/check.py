@@ -35,12 +35,13 @@ FRAME_NOTE = data.StructLayout({
 
 
 class FrameCheck(wiring.Component):
-    """Takes frames from the MAC and writes them into a frame store: ``w_*``, ``commit``, ``abort`` as :class:`hdl.net.frame_store.FrameStore` wants them.
+    """Takes frames from the MAC and writes them into a frame store: ``w_*``, ``commit``, ``abort`` as
+    :class:`hdl.net.frame_store.FrameStore` wants them.
 
-    A beat a clock; the verdict comes three clocks after the last beat: ``commit`` with a ``note`` for the reader, or ``abort`` with a ``drop`` pulse. ``room``
-    must fall while at least ``MARGIN`` more words fit. With ``stallable`` the MAC then waits; otherwise the frame is dropped as BAD_FRAME. Frames that exceed
-    MAX_FRAME are not stored, so they never wait. ``rx_frame`` pulses for every frame that ended, kept or not; ``rx_bytes``
-    is the number of bytes taken in a clock.
+    A beat a clock; the verdict comes three clocks after the last beat: ``commit`` with a ``note`` for the reader, or ``abort`` with a
+    ``drop`` pulse. ``room`` must fall while at least ``MARGIN`` more words fit. With ``stallable`` the MAC then waits; otherwise the
+    frame is dropped as BAD_FRAME. Frames that exceed MAX_FRAME are not stored, so they never wait. ``rx_frame`` pulses for every frame
+    that ended, kept or not; ``rx_bytes`` is the number of bytes taken in a clock.
     """
 
     MARGIN = 8

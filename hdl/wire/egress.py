@@ -28,14 +28,15 @@ STAMPED = 8  # ACKs and NAKs that wait for payload writes
 class Egress(wiring.Component):
     """Descriptors and payload to frames, one stream a plane.
 
-    ``tx_req`` (data, probes) and ``tx_rsp`` (answers, which go first) are accepted when the frame's room in its port is reserved, so an accepted frame waits for no
-    other plane. ``room_req`` / ``room_rsp``, bit n: port n has room for one more longest frame of that owner; falls in the clock behind the acceptance that used it
-    up. The two owners have shares of their own. ``payload``: one packet of words per data frame in the order of ``tx_req``, from bit 0; ``error`` on the last
-    word = host memory failed.
+    ``tx_req`` (data, probes) and ``tx_rsp`` (answers, which go first) are accepted when the frame's room in its port is reserved, so an
+    accepted frame waits for no other plane. ``room_req`` / ``room_rsp``, bit n: port n has room for one more longest frame of that owner;
+    falls in the clock behind the acceptance that used it up. The two owners have shares of their own. ``payload``: one packet of words
+    per data frame in the order of ``tx_req``, from bit 0; ``error`` on the last word = host memory failed.
 
-    Answers with ``wr_stamp`` wait until ``wr_done`` has reached the ``wr_issued`` of their acceptance; others pass them. An ACK held for a QP in ``failed`` is
-    discarded: one of the writes it stands for failed. ``depart``: exactly one per ``tx_req``, in order, when its frame is complete in the port's store, or given up.
-    ``tx_dropped[n]`` pulses for each frame lost because port n is down, ``drop`` counts them for the NIC; ``tx_frame[n]``, ``tx_bytes[n]`` what left.
+    Answers with ``wr_stamp`` wait until ``wr_done`` has reached the ``wr_issued`` of their acceptance; others pass them. An ACK held for
+    a QP in ``failed`` is discarded: one of the writes it stands for failed. ``depart``: exactly one per ``tx_req``, in order, when its
+    frame is complete in the port's store, or given up. ``tx_dropped[n]`` pulses for each frame lost because port n is down, ``drop``
+    counts them for the NIC; ``tx_frame[n]``, ``tx_bytes[n]`` what left.
     """
 
     def __init__(self, params: Params) -> None:

@@ -18,9 +18,10 @@ from model.spec import Ecn, Opcode
 class FrameExtract(wiring.Component):
     """Reads frames of the store, one word a clock.
 
-    ``desc`` appears as soon as the frame's headers have been read and waits there: the next frame's first word is read after it was taken. ``payload`` holds exactly
-    ``plen`` bytes of each frame, from bit 0. The last word of a payload may leave while the next frame's first word is read. Fixed fields of extension headers
-    read 0, absent headers too; with pr = 1 a SACK's probe id stands in ``ack_psn_offset``.
+    ``desc`` appears as soon as the frame's headers have been read and waits there: the next frame's first word is read after it was
+    taken. ``payload`` holds exactly ``plen`` bytes of each frame, from bit 0. The last word of a payload may leave while the next frame's
+    first word is read. Fixed fields of extension headers read 0, absent headers too; with pr = 1 a SACK's probe id stands in
+    ``ack_psn_offset``.
     """
 
     def __init__(self, params: Params) -> None:

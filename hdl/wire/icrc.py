@@ -66,10 +66,10 @@ BEATS_NAMED = BTH_AT[False] + spec.BTH_BYTES  # beats behind this byte are all a
 class Icrc(wiring.Component):
     """CRC of a frame from its IP header on, ``width`` bits a clock.
 
-    ``index`` is the number of the beat in its frame (it may stop counting at any number of beats beyond the BTH); ``count`` says how many bytes of the
-    beat, from the lowest, lie before the end of what is covered (bytes before the IP header are left out here). The register takes a beat with ``valid``; beats
-    of one frame must not be mixed with others. From the next clock on ``match`` tells that what was covered ended with its own ICRC, and :class:`IcrcValue` makes
-    the ICRC of ``state`` and ``tail`` (zero bytes taken in behind the end).
+    ``index`` is the number of the beat in its frame (it may stop counting at any number of beats beyond the BTH); ``count`` says how many
+    bytes of the beat, from the lowest, lie before the end of what is covered (bytes before the IP header are left out here). The register
+    takes a beat with ``valid``; beats of one frame must not be mixed with others. From the next clock on ``match`` tells that what was
+    covered ended with its own ICRC, and :class:`IcrcValue` makes the ICRC of ``state`` and ``tail`` (zero bytes taken in behind the end).
     """
 
     def __init__(self, width: int) -> None:
@@ -120,7 +120,8 @@ class Icrc(wiring.Component):
 
 
 class IcrcValue(wiring.Component):
-    """The ICRC (first byte on the wire in the lowest bits) from what :class:`Icrc` holds: one XOR stage, a constant matrix per number of zeros to undo."""
+    """The ICRC (first byte on the wire in the lowest bits) from what :class:`Icrc` holds: one XOR stage, a constant matrix per number of
+    zeros to undo."""
 
     def __init__(self, width: int) -> None:
         self.nbytes = width // 8

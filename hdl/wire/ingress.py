@@ -30,10 +30,11 @@ def one_of_planes(address: Value, base: Value, planes: int) -> Value:
 class Ingress(wiring.Component):
     """Frames of all planes to descriptors with the answer of the QP check, and payload.
 
-    Planes are served in rotation, frame by frame; a plane whose next frame is for a busy owner does not hold up the others. SACK, NACK and ACK leave on
-    ``rx_req``, data and probes on ``rx_rsp``. A frame of an unknown QP goes to its owner with ``known`` = 0 (and qp, addr_ok, pkey_ok 0). ``payload`` follows the
-    order of ``rx_rsp``'s frames with ``plen`` > 0. ``drop[n]`` pulses for frames that plane n dropped, ``rx_frame[n]`` for all that ended there, ``rx_bytes[n]`` is the
-    number of bytes taken in a clock. With ``stallable`` = False the MACs cannot wait (:class:`hdl.wire.parser.Parser`).
+    Planes are served in rotation, frame by frame; a plane whose next frame is for a busy owner does not hold up the others. SACK, NACK
+    and ACK leave on ``rx_req``, data and probes on ``rx_rsp``. A frame of an unknown QP goes to its owner with ``known`` = 0 (and qp,
+    addr_ok, pkey_ok 0). ``payload`` follows the order of ``rx_rsp``'s frames with ``plen`` > 0. ``drop[n]`` pulses for frames that plane
+    n dropped, ``rx_frame[n]`` for all that ended there, ``rx_bytes[n]`` is the number of bytes taken in a clock. With ``stallable`` =
+    False the MACs cannot wait (:class:`hdl.wire.parser.Parser`).
     """
 
     def __init__(self, params: Params, *, stallable: bool = True) -> None:

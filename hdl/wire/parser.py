@@ -28,10 +28,12 @@ def need_equal_widths(params: Params, what: str) -> None:
 
 
 class Parser(wiring.Component):
-    """Stores each frame until all checks without state are known (:mod:`hdl.wire.check`); then it becomes ``desc`` and ``payload``, or one ``drop`` pulse.
+    """Stores each frame until all checks without state are known (:mod:`hdl.wire.check`); then it becomes ``desc`` and ``payload``, or one
+    ``drop`` pulse.
 
-    Holds at least two maximum frames. One beat a clock, sustained while the outputs drain; a minimum frame's descriptor appears about ten clocks after its last
-    beat. ``desc`` is there before its payload and does not wait for it; ``payload`` carries data frames with ``plen`` > 0 only, in the order of ``desc``.
+    Holds at least two maximum frames. One beat a clock, sustained while the outputs drain; a minimum frame's descriptor appears about ten
+    clocks after its last beat. ``desc`` is there before its payload and does not wait for it; ``payload`` carries data frames with
+    ``plen`` > 0 only, in the order of ``desc``.
     """
 
     def __init__(self, params: Params, *, stallable: bool = True) -> None:

@@ -18,9 +18,10 @@ def built_word(width: int) -> data.StructLayout:
 class PlanePort(wiring.Component):
     """Holds built frames (``depth`` words; the writer looks after room) and sends them one beat a clock.
 
-    While ``up`` is 0 the frames held are thrown away, a ``lost`` pulse each. A frame of which a part has left by then is ended by a beat with ``last`` and ``bad``, so
-    that the stream stays whole, and counts as lost; the beat that the MAC has been offered stays until it is taken. ``popped`` tells that a word of room is
-    free again, ``popped_answer`` of which share. ``tx_frame`` pulses for each whole frame that left; ``tx_bytes`` is the number of bytes that left in a clock.
+    While ``up`` is 0 the frames held are thrown away, a ``lost`` pulse each. A frame of which a part has left by then is ended by a beat
+    with ``last`` and ``bad``, so that the stream stays whole, and counts as lost; the beat that the MAC has been offered stays until it
+    is taken. ``popped`` tells that a word of room is free again, ``popped_answer`` of which share. ``tx_frame`` pulses for each whole
+    frame that left; ``tx_bytes`` is the number of bytes that left in a clock.
     """
 
     def __init__(self, width: int, depth: int) -> None:
