@@ -12,6 +12,7 @@ from model import spec
 from model.spec import Command, PostStatus
 
 NAMES_QP = (Command.SET_QP, Command.SET_EV, Command.EV_STATE, Command.MODIFY, Command.POST, Command.POST_RECV)
+INDEXES = ((Command.SET_EV, "total_evs"), (Command.EV_STATE, "total_evs"), (Command.SET_REGION, "regions"), (Command.PORT, "planes"))
 FOR_REQUESTOR = (Command.SET_GLOBAL, Command.SET_QP, Command.SET_EV, Command.EV_STATE, Command.MODIFY, Command.POST, Command.PORT)
 FOR_RESPONDER = (Command.SET_GLOBAL, Command.SET_QP, Command.SET_REGION, Command.MODIFY, Command.POST_RECV, Command.PORT)
 
@@ -24,8 +25,8 @@ def config_write_layout(params: Params) -> data.StructLayout:
 class Dispatcher(wiring.Component):
     """Takes host commands one at a time to their owners and answers each with one status (docs/architecture.md, "QPs and commands").
 
-    Refused here, without a step: unknown op (BAD_OPCODE), QP index out of range (BAD_QP), EV, region or port index out of range and QP parameters that
-    the hardware could not live with (BAD_VALUE). The others go to the requestor, then to the responder, as their op says; the status is that of the first
+    Refused here, without a step: unknown op (BAD_OPCODE), QP, EV, region or port index out of range (BAD_QP), QP parameters that the hardware could not
+    live with (BAD_VALUE). The others go to the requestor, then to the responder, as their op says; the status is that of the first
     that was asked. ``cfg_wr`` and ``global_config`` change before the status of the SET_QP or SET_GLOBAL that succeeded is given.
     """
 
@@ -39,33 +40,34 @@ class Dispatcher(wiring.Component):
             "cfg_wr": Out(config_write_layout(params)), "global_config": Out(GLOBAL_CONFIG),
         })  # fmt: skip
 
-    def _bad_value(self, m: Module) -> Value:
-        """An index or QP parameter outside what this instance can do."""
+    def _bad_value(self) -> Value:
+        """A SET_QP with a parameter outside what this instance can do."""
         p, word = self.params, self.cmd.payload
         config = data.View(QP_CONFIG, word.data[: QP_CONFIG.size])
         largest = spec.MTUS.index(p.mtu)
-        bad = Signal()
-        with m.Switch(word.op):
-            with m.Case(Command.SET_EV, Command.EV_STATE):
-                m.d.comb += bad.eq(word.index >= p.total_evs)
-            with m.Case(Command.SET_REGION):
-                m.d.comb += bad.eq(word.index >= p.regions)
-            with m.Case(Command.PORT):
-                m.d.comb += bad.eq(word.index >= p.planes)
-            with m.Case(Command.SET_QP):
-                m.d.comb += bad.eq(
-                    (config.mtu > largest)
-                    | (config.rsp_mpr == 0) | (config.rsp_mpr > p.window) | (config.rsp_mpr[:7] != 0)  # multiples of spec.MPR_UNIT
-                    | (config.timer_exp > spec.MAX_TIMER_EXP) | (config.exp_cnt > spec.EXP_FOREVER) | (config.lfsr_seed == 0)
-                )  # fmt: skip
-        return bad
+        return (word.op == Command.SET_QP) & (
+            (config.mtu > largest)
+            | (config.rsp_mpr == 0) | (config.rsp_mpr > p.window) | (config.rsp_mpr[:7] != 0)  # multiples of spec.MPR_UNIT
+            | (config.timer_exp > spec.MAX_TIMER_EXP) | (config.exp_cnt > spec.EXP_FOREVER) | (config.lfsr_seed == 0)
+        )  # fmt: skip
+
+    def _no_such(self, m: Module) -> Value:
+        """The QP, EV, region or port that the command names does not exist."""
+        p, word = self.params, self.cmd.payload
+        missing = Signal()
+        with m.If(Value.cast(word.op).matches(*NAMES_QP) & (word.qp >= p.qps)):
+            m.d.comb += missing.eq(1)
+        for op, count in INDEXES:
+            with m.If((word.op == op) & (word.index >= getattr(p, count))):
+                m.d.comb += missing.eq(1)
+        return missing
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         word = self.cmd.payload
-        bad_value = Signal()
+        bad_value, no_such = Signal(), Signal()
         status, status_valid = Signal(8), Signal()
-        m.d.sync += bad_value.eq(self._bad_value(m))
+        m.d.sync += [bad_value.eq(self._bad_value()), no_such.eq(self._no_such(m))]
         op = Value.cast(word.op)
         first = Signal()  # the responder is the only one asked
         m.d.comb += [
@@ -87,7 +89,7 @@ class Dispatcher(wiring.Component):
                 m.d.sync += first.eq(0)
                 with m.If(word.op > max(Command)):
                     refuse(PostStatus.BAD_OPCODE)
-                with m.Elif(op.matches(*NAMES_QP) & (word.qp >= self.params.qps)):
+                with m.Elif(no_such):
                     refuse(PostStatus.BAD_QP)
                 with m.Elif(bad_value):
                     refuse(PostStatus.BAD_VALUE)

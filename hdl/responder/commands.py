@@ -131,7 +131,9 @@ def error_states(m: Module, s: Shared) -> None:
         with m.If(s.live):
             m.next = "QP_ERROR"
             with m.If(memory_error):
-                m.d.sync += [ctx.nak.eq(Syndrome.NAK_REMOTE_OPERATION), ctx.nak_psn.eq(s.epsn)]
+                # a PSN that the sender must still hold: the gap, or what the failed write kept from being acknowledged
+                psn = Mux(ctx.ooo_count != 0, s.epsn, ctx.cack_psn)
+                m.d.sync += [ctx.nak.eq(Syndrome.NAK_REMOTE_OPERATION), ctx.nak_psn.eq(psn)]
                 s.want_ack(m, ctx.last_plane)
     with m.State("QP_ERROR"):
         m.next = "IDLE"

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.lib import data
-
-from hdl.layouts import GLOBAL_CONFIG, MODIFY_CONFIG, QP_CONFIG, REGION_CONFIG, Layouts
+from hdl.layouts import Layouts
 from hdl.params import Params
-from model.config import GlobalConfig, QpConfig, Region, Sizes
+from model.config import GlobalConfig, Sizes
 from model.responder import Responder
 from model.rsp_state import Answer, RevRow, Rx
-from model.spec import DATA_OPCODES, Command, Drop, Kind, Opcode, QpState, WcStatus
+from model.spec import DATA_OPCODES, Command, Drop, Kind, Opcode, WcStatus
 from verif.responder.codec import decoder, encoder
-
-
-def config_of(cls: type, layout: data.StructLayout, bits: int) -> Any:
-    return cls(**decoder(layout)(bits))
 
 
 def rx_of(rx: dict[str, Any]) -> Rx:
@@ -33,7 +27,7 @@ class Golden:
         p = self.p = params
         self.sizes = Sizes(p.qps, p.planes, p.evs, p.active_evs, p.window, p.msg_slots, p.rq_entries, p.max_wimm, p.regions, p.mtu, p.qpn_base)
         self.model = Responder(self.sizes)
-        self.model.glob = GlobalConfig(base_rtt=0, sack_threshold=0, sack_flush_time=0)
+        self.model.glob = GlobalConfig(base_rtt=0, sack_threshold=0, sack_flush_time=0)  # what the hardware starts with
         tx = Layouts(p).tx
         self.pack, self.show = encoder(tx), decoder(tx)
         self.seq = 0
@@ -66,21 +60,16 @@ class Golden:
     def _apply(self, kind: Kind, qp: int, now: int, body: dict[str, Any], bench: Any) -> dict[str, Any]:
         g = self.model
         if kind == Kind.CONTROL:
-            op, bits = Command(body["op"]), body["data"]
-            config = {
-                Command.SET_GLOBAL: lambda: config_of(GlobalConfig, GLOBAL_CONFIG, bits), Command.SET_QP: lambda: config_of(QpConfig, QP_CONFIG, bits),
-                Command.SET_REGION: lambda: config_of(Region, REGION_CONFIG, bits),
-                Command.MODIFY: lambda: decoder(MODIFY_CONFIG)(bits)["state"],
-            }[op]()  # fmt: skip
-            if op == Command.MODIFY and config == QpState.ERROR:
+            out = g.control(qp, now, body["op"], body["index"], body["data"])
+            if body["op"] == Command.MODIFY and g.qp[qp].error_due:
                 self.asked.add(qp)
-            return vars_of(g.control(qp, now, op, body["index"], config))
+            return vars_of(out)
         if kind == Kind.PORT:
             return vars_of(g.port(now, body["up"]))
         if kind == Kind.POST_RECV:
             return vars_of(g.post_recv(qp, now, body["wr_id"]))
         if kind == Kind.QP_ERROR:
-            own = g.qp[qp].error_due or body["cause"] == WcStatus.LOCAL_MEMORY
+            own = (g.qp[qp].error_due and qp not in self.asked) or body["cause"] == WcStatus.LOCAL_MEMORY
             assert own or qp in self.asked or qp in bench.asked_peer, "QP_ERROR that nobody asked for"
             self.asked.discard(qp)
             if own:

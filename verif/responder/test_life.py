@@ -81,7 +81,7 @@ def test_error_drops_pending_answers() -> None:
 
 
 def test_host_memory_error() -> None:
-    """MRC-REQ-243: NAK 0x63 of cack_psn + 1 on the last packet's plane, cause LOCAL_MEMORY, the requestor is told; in RESET nothing happens."""
+    """MRC-REQ-243: NAK 0x63 of the gap (else of cack_psn) on the last packet's plane, the requestor is told; in RESET nothing happens."""
     b = Bench()
     b.setup()
     b.wr_error.append(1)
