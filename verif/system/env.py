@@ -147,8 +147,6 @@ class System:
             elif event.type == EventType.ANSWER:
                 self._answered(event.nic, event.id, event.aux)
             elif event.type == EventType.ERROR:
-                if self.lockstep is not None:
-                    self.lockstep.finish(self.clock, quiet=False)
                 raise CheckError(f"NIC {'AB'[event.nic]}, clock {event.clock}: {event.data.decode()}")
 
     async def until(self, condition: Callable[[], bool], clocks: int = 500_000, what: str = "the condition") -> None:
@@ -156,8 +154,6 @@ class System:
         limit = self.clock + clocks
         while not condition():
             if self.clock >= limit:
-                if self.lockstep is not None:
-                    self.lockstep.finish(self.clock, quiet=False)  # a difference explains more than a hang
                 raise CheckError(f"clock {self.clock}: {what} has not come within {clocks} clocks; {self._open()}")
             await self.step(min(1000, limit - self.clock))
 
@@ -449,6 +445,11 @@ class System:
             for page, checksum in summary["pages"][nic].items():
                 if zlib.crc32(self.native.read(nic, page << 12, 4096)) != checksum:
                     raise CheckError(f"NIC {'AB'[nic]}: host memory differs from the golden NIC's in the page at {page << 12:#x}")
+
+    def first_difference(self) -> None:
+        """Raises the lockstep's report if hardware and model differ by now: it says more than a check that failed later."""
+        if self.lockstep is not None:
+            self.lockstep.finish(self.clock, quiet=False)
 
     def close(self) -> None:
         """Ends the lockstep's process and the captures."""
