@@ -40,7 +40,7 @@ from verif.lockstep_process import RemoteLockstep
 A, B = 0, 1
 MEMORY_BYTES = 1 << 26
 SOURCE_BASE, TARGET_BASE = 0x10_0000, 0x200_0000  # host addresses of send and receive buffers
-RKEY = 0x5EED_0000
+RKEY = 0x5EED_0000  # plus 256 x NIC; the low bits are the index of the region (0), as the hardware looks it up
 GUARD = 64  # bytes around every destination that nobody may touch
 GUARD_BYTE = 0xA5
 _CMD_ARG, _CMD, _CMD_STATUS, _DATA0 = (BY_NAME[name].address for name in ("CMD_ARG", "CMD", "CMD_STATUS", "DATA0"))
@@ -239,7 +239,7 @@ class System:
         for nic in (A, B):
             self.queue(nic, Command.SET_GLOBAL, data=self.glob(nic, **changes))
             self.queue(nic, Command.SET_REGION, index=0, data=Region(
-                rkey=RKEY + nic, va=TARGET_BASE, length=MEMORY_BYTES - TARGET_BASE, host=TARGET_BASE, write=1, valid=1))  # fmt: skip
+                rkey=RKEY + 256 * nic, va=TARGET_BASE, length=MEMORY_BYTES - TARGET_BASE, host=TARGET_BASE, write=1, valid=1))  # fmt: skip
         await self.settle()
 
     async def connect(self, qp_a: int = 0, qp_b: int | None = None, *, psn_a: int | None = None, psn_b: int | None = None,
@@ -321,7 +321,7 @@ class System:
         target = self.target(other, len(data), target_offset) if target is None else target
         self._tag += 1
         message = Message(nic, qp, 0x1_0000_0000 | self._tag, target, data, imm, status)
-        request = WorkRequest(int(imm is not None), source, target, len(data), RKEY + other if rkey is None else rkey, imm or 0, message.wr_id)
+        request = WorkRequest(int(imm is not None), source, target, len(data), RKEY + 256 * other if rkey is None else rkey, imm or 0, message.wr_id)
         self.queue(nic, Command.POST, qp, data=request, expect=expect)
         if expect == PostStatus.OK:
             self.messages.append(message)
