@@ -108,4 +108,7 @@ def work(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    work(sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        work(sys.stdin.buffer, sys.stdout.buffer)
+    except BrokenPipeError:  # the simulation ended first, and said why
+        sys.exit(1)

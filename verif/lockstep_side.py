@@ -303,7 +303,7 @@ class Side:
         if "answer" not in b:
             out = rsp.emit_ack(qp, now, room, row)
             if make is not None and not out.dropped:
-                self.wire.expect(out.plane, 1, Expected(clock, f"ACK of QP {qp}", lambda _: make.ack(config, out)))
+                self.wire.expect(out.plane, 2, Expected(clock, f"ACK of QP {qp}", lambda _: make.ack(config, out)))
             return out
         answer = Answer(**b["answer"])
         if answer.reason:

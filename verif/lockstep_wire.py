@@ -1,6 +1,6 @@
 """Frames in lockstep: every frame that leaves was asked for by a record, every record of a received frame has its frame.
 
-One :class:`Wire` per NIC. Frames leave a plane in the order of the records of one owner (SEND and PROBE; EMIT_*), and reach an owner in the
+One :class:`Wire` per NIC. Frames leave a plane in the order of their records (SEND and PROBE; EMIT_SACK and EMIT_NACK; EMIT_ACK), and reach an owner in the
 order in which they were delivered on their plane. A frame may be missing only while its port is down.
 """
 
@@ -54,7 +54,8 @@ class Wire:
         self.memory = mmap.mmap(-1, memory_bytes)  # golden copy of host memory; pages that nobody touches cost nothing
         self.pages: set[int] = set()  # of 4 KiB, that the golden NIC has written
         self.payload_bytes = 0
-        self.out: list[tuple[deque[Expected], deque[Expected]]] = [(deque(), deque()) for _ in range(planes)]
+        # Per plane: data and probes; SACKs and NACKs; ACKs and NAKs, which wait for payload writes and may be overtaken.
+        self.out: list[tuple[deque[Expected], ...]] = [(deque(), deque(), deque()) for _ in range(planes)]
         self.arrived: list[tuple[deque[tuple[int, Packet]], deque[tuple[int, Packet]]]] = [(deque(), deque()) for _ in range(planes)]
         self.departing: dict[tuple[int, ...], deque[Expected]] = {}
         self.down_until = [-1] * planes  # newest clock at which the port was, or may have been, down
@@ -86,9 +87,9 @@ class Wire:
         self.down_until[plane] = clock if up and self.down_until[plane] == FOREVER else self.down_until[plane] if up else FOREVER
 
     # --- sending ----------------------------------------------------------------------------------------------------------------------
-    def expect(self, plane: int, owner: int, entry: Expected, key: tuple[int, ...] | None = None) -> None:
-        """A record has asked for a frame; ``key``: what its DEPART will name."""
-        self.out[plane][owner].append(entry)
+    def expect(self, plane: int, order: int, entry: Expected, key: tuple[int, ...] | None = None) -> None:
+        """A record has asked for a frame; ``order``: which of the plane's queues; ``key``: what its DEPART will name."""
+        self.out[plane][order].append(entry)
         if key is not None:
             self.departing.setdefault(key, deque()).append(entry)
 
@@ -114,10 +115,10 @@ class Wire:
             raise Mismatch(f"plane {plane}: a frame of {len(frame)} bytes was sent" + ("" if self.config else " before SET_GLOBAL"))
         bth = _IPV4_BTH if frame[12] == 0x08 else _IPV6_BTH
         opcode = frame[bth]
-        owner, tick = (0, int.from_bytes(frame[bth + 16 : bth + 18], "big")) if opcode in DATA_OPCODES else (1, 0)
+        order, tick = (0, int.from_bytes(frame[bth + 16 : bth + 18], "big")) if opcode in DATA_OPCODES else (2 if opcode == Opcode.ACK else 1, 0)
         if opcode == Opcode.PROBE:
-            owner, tick = 0, int.from_bytes(frame[bth + 24 : bth + 26], "big")
-        queue = self.out[plane][owner]
+            order, tick = 0, int.from_bytes(frame[bth + 24 : bth + 26], "big")
+        queue = self.out[plane][order]
         while queue and queue[0].dead:
             queue.popleft()
         if not queue:
@@ -132,7 +133,7 @@ class Wire:
             queue.popleft()  # lost in the port when it was down
             self.lost_in_port += 1
         queue.popleft()
-        if owner == 0:
+        if order == 0:
             if tick == 0:
                 raise Mismatch(f"plane {plane}: {entry.name} carries the timestamp 0, which means none")
             if entry.tick is not None and entry.tick != tick:

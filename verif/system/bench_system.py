@@ -8,7 +8,7 @@ import cocotb
 
 import verif.system.basic
 from verif.cases import this_run
-from verif.system.env import System
+from verif.system.env import CheckError, System
 from verif.system.scenarios import SCENARIOS
 
 __all__ = ["scenario", "verif"]
@@ -22,5 +22,8 @@ async def scenario(dut: Any) -> None:
     try:
         await SCENARIOS[run.parameters["scenario"]](system)
         await system.finish()
+    except CheckError:
+        system.first_difference()
+        raise
     finally:
         system.close()

@@ -40,7 +40,7 @@ from verif.lockstep_process import RemoteLockstep
 A, B = 0, 1
 MEMORY_BYTES = 1 << 26
 SOURCE_BASE, TARGET_BASE = 0x10_0000, 0x200_0000  # host addresses of send and receive buffers
-RKEY = 0x5EED_0000
+RKEY = 0x5EED_0000  # plus 256 x NIC; the low bits are the index of the region (0), as the hardware looks it up
 GUARD = 64  # bytes around every destination that nobody may touch
 GUARD_BYTE = 0xA5
 _CMD_ARG, _CMD, _CMD_STATUS, _DATA0 = (BY_NAME[name].address for name in ("CMD_ARG", "CMD", "CMD_STATUS", "DATA0"))
@@ -147,8 +147,6 @@ class System:
             elif event.type == EventType.ANSWER:
                 self._answered(event.nic, event.id, event.aux)
             elif event.type == EventType.ERROR:
-                if self.lockstep is not None:
-                    self.lockstep.finish(self.clock, quiet=False)
                 raise CheckError(f"NIC {'AB'[event.nic]}, clock {event.clock}: {event.data.decode()}")
 
     async def until(self, condition: Callable[[], bool], clocks: int = 500_000, what: str = "the condition") -> None:
@@ -156,8 +154,6 @@ class System:
         limit = self.clock + clocks
         while not condition():
             if self.clock >= limit:
-                if self.lockstep is not None:
-                    self.lockstep.finish(self.clock, quiet=False)  # a difference explains more than a hang
                 raise CheckError(f"clock {self.clock}: {what} has not come within {clocks} clocks; {self._open()}")
             await self.step(min(1000, limit - self.clock))
 
@@ -243,7 +239,7 @@ class System:
         for nic in (A, B):
             self.queue(nic, Command.SET_GLOBAL, data=self.glob(nic, **changes))
             self.queue(nic, Command.SET_REGION, index=0, data=Region(
-                rkey=RKEY + nic, va=TARGET_BASE, length=MEMORY_BYTES - TARGET_BASE, host=TARGET_BASE, write=1, valid=1))  # fmt: skip
+                rkey=RKEY + 256 * nic, va=TARGET_BASE, length=MEMORY_BYTES - TARGET_BASE, host=TARGET_BASE, write=1, valid=1))  # fmt: skip
         await self.settle()
 
     async def connect(self, qp_a: int = 0, qp_b: int | None = None, *, psn_a: int | None = None, psn_b: int | None = None,
@@ -325,7 +321,7 @@ class System:
         target = self.target(other, len(data), target_offset) if target is None else target
         self._tag += 1
         message = Message(nic, qp, 0x1_0000_0000 | self._tag, target, data, imm, status)
-        request = WorkRequest(int(imm is not None), source, target, len(data), RKEY + other if rkey is None else rkey, imm or 0, message.wr_id)
+        request = WorkRequest(int(imm is not None), source, target, len(data), RKEY + 256 * other if rkey is None else rkey, imm or 0, message.wr_id)
         self.queue(nic, Command.POST, qp, data=request, expect=expect)
         if expect == PostStatus.OK:
             self.messages.append(message)
@@ -449,6 +445,11 @@ class System:
             for page, checksum in summary["pages"][nic].items():
                 if zlib.crc32(self.native.read(nic, page << 12, 4096)) != checksum:
                     raise CheckError(f"NIC {'AB'[nic]}: host memory differs from the golden NIC's in the page at {page << 12:#x}")
+
+    def first_difference(self) -> None:
+        """Raises the lockstep's report if hardware and model differ by now: it says more than a check that failed later."""
+        if self.lockstep is not None:
+            self.lockstep.finish(self.clock, quiet=False)
 
     def close(self) -> None:
         """Ends the lockstep's process and the captures."""
