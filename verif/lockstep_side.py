@@ -251,7 +251,11 @@ class Side:
             want = {"opcode": packet.opcode, "trimmed": packet.trimmed, "ce": int(packet.ecn == Ecn.CE), "ev": packet.ev, "a": packet.a,
                     "rtx": packet.rtx, "psn": packet.psn, "known": int(known)}  # fmt: skip
             if known:
-                want |= {"qp": index, "addr_ok": address_ok(packet, self.rsp.glob, config, self.p.planes), "pkey_ok": int(packet.pkey == config.pkey)}
+                want |= {
+                    "qp": index,
+                    "addr_ok": address_ok(packet, self.rsp.glob, config, self.p.planes),
+                    "pkey_ok": int(packet.pkey == config.pkey),
+                }
             if member == "data":
                 want["ts"] = packet.ts
                 want["plen"] = len(packet.payload)

@@ -83,7 +83,14 @@ class RecordedPair:
         end = self.ends[nic]
         state = end.requestor.qp[qp] if owner == 0 else end.responder.qp[qp]
         ctx = {name: _fields(getattr(state, name)) for name, _ in (self.layouts.l.req_ctx, self.layouts.l.rsp_ctx)[owner]}
-        record: dict[str, Any] = {"kind": kind, "qp": qp, "seq": self.seq[nic, owner], "tick": now & 0xFFFFFFFF, "body": {kind.name.lower(): known}, "ctx": ctx}
+        record: dict[str, Any] = {
+            "kind": kind,
+            "qp": qp,
+            "seq": self.seq[nic, owner],
+            "tick": now & 0xFFFFFFFF,
+            "body": {kind.name.lower(): known},
+            "ctx": ctx,
+        }
         if owner == 0:
             path = _fields(state.path)
             path.pop("evs")
@@ -130,10 +137,31 @@ class RecordedPair:
         wrap(0, "qp_error", Kind.QP_ERROR, lambda qp, cause, msg, now: (qp, now, {}))
         wrap(0, "post", Kind.POST, lambda qp, wr, now: (qp, now, {"wr": wr.pack()}))
         wrap(0, "try_send", Kind.SEND, lambda qp, now, room, a=None: (qp, now, {"room": room}))
-        wrap(0, "depart", Kind.DEPART, lambda qp, probe, psn, evi, send_tick, tick, dropped, read_error, now: (
-            qp, now, {"probe": probe, "psn": psn, "evi": evi, "send_tick": send_tick, "tick": tick, "dropped": dropped, "read_error": read_error}))
+        wrap(
+            0,
+            "depart",
+            Kind.DEPART,
+            lambda qp, probe, psn, evi, send_tick, tick, dropped, read_error, now: (
+                qp,
+                now,
+                {
+                    "probe": probe,
+                    "psn": psn,
+                    "evi": evi,
+                    "send_tick": send_tick,
+                    "tick": tick,
+                    "dropped": dropped,
+                    "read_error": read_error,
+                },
+            ),
+        )
         for name in _FEEDBACK.values():
-            wrap(0, name, Kind[name.upper()], lambda qp, fields, now, known=1, addr_ok=1, pkey_ok=1: (qp, now, self._shown(qp, known, addr_ok, pkey_ok)))
+            wrap(
+                0,
+                name,
+                Kind[name.upper()],
+                lambda qp, fields, now, known=1, addr_ok=1, pkey_ok=1: (qp, now, self._shown(qp, known, addr_ok, pkey_ok)),
+            )
         for name in ("retire", "judge", "ev_age"):
             wrap(0, name, Kind[name.upper()], lambda qp, arg, now: (qp, now, {}))
         for name in ("timeout", "complete"):
@@ -143,7 +171,12 @@ class RecordedPair:
         wrap(1, "port", Kind.PORT, lambda now, up: (0, now, {}))
         wrap(1, "post_recv", Kind.POST_RECV, lambda index, now, wr_id: (index, now, {}))
         wrap(1, "qp_error", Kind.QP_ERROR, lambda index, now, cause: (index, now, {}))
-        wrap(1, "receive", Kind.RECEIVE, lambda index, now, rx, no_resource=0: (index, now, self._shown(index, rx.known, rx.addr_ok, rx.pkey_ok)))
+        wrap(
+            1,
+            "receive",
+            Kind.RECEIVE,
+            lambda index, now, rx, no_resource=0: (index, now, self._shown(index, rx.known, rx.addr_ok, rx.pkey_ok)),
+        )
         for name in ("advance", "flush", "recv_complete"):
             wrap(1, name, Kind[name.upper()], lambda index, now: (index, now, {}))
         for name in ("emit_ack", "emit_nack", "emit_sack"):

@@ -103,7 +103,11 @@ class Decoder:
         for name, shape in bodies.items():
             self.body[Kind[name.upper()]] = _compile(f"def f(w): return {expression(shape, body_at)}", "f")
         self.head: Callable[[Words], tuple[int, int, int, int]] = _compile(
-            "def f(w): return (" + ", ".join(_leaf(self.layout[n].offset, Shape.cast(self.layout[n].shape).width, False) for n in ("kind", "qp", "seq", "tick")) + ")", "f")
+            "def f(w): return ("
+            + ", ".join(_leaf(self.layout[n].offset, Shape.cast(self.layout[n].shape).width, False) for n in ("kind", "qp", "seq", "tick"))
+            + ")",
+            "f",
+        )
         """Words -> kind, qp, seq, tick."""
         self.ext: dict[str, Callable[[Words], dict[str, Any]]] = {}
         """Extension headers of the frame in a record, by member of ``layouts.ext``: words -> dict."""

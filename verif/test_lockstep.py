@@ -33,7 +33,7 @@ def traffic(seed: int = 3, loss: float = 0.03, messages: int = 12) -> RecordedPa
             for n in range(messages):
                 assert end.post_recv(qp, 100 * qp + n, pair.now) == 0
     for n in range(messages):
-        for nic, end in enumerate(pair.ends):
+        for end in pair.ends:
             for qp in (0, 1):
                 length, at = rng.randrange(1, 3000), 0x80000 + 0x1000 * (n + 12 * qp)
                 if n % 3 == 0:
@@ -145,7 +145,9 @@ def test_finds_missing_step(pair):
     stream = bytearray(pair.stream)
     decoder = Decoder(PARAMS, 0)
     places = positions(bytes(stream))
-    heads = {i: decoder.head(decoder.words(bytes(stream[at : at + n]))) for i, (kind, at, n, part) in enumerate(places) if kind == EventType.RECORD and part == 0}
+    heads = {
+        i: decoder.head(decoder.words(bytes(stream[at : at + n]))) for i, (kind, at, n, part) in enumerate(places) if kind == EventType.RECORD and part == 0
+    }
     nics = {i: stream[places[i][1] - 31] for i in heads}
     last = max(i for i, head in heads.items() if head[0] == Kind.RETIRE)
     keep = [i for i in heads if i < last]

@@ -31,8 +31,7 @@ class FakeSystem:
         layouts = TraceLayouts(params)
         self.dut, self.rng = dut, random.Random(seed)
         self.native = Native(params.planes, 64, 64, 1 << 23, seed, layouts.req.size, layouts.rsp.size, clock_ns(params))
-        self.native.completion_registers(
-            [REG[name] for name in ("CQ_INFO", "CQ_WR_ID_LO", "CQ_WR_ID_HI", "CQ_LENGTH", "CQ_IMM")], REG["CQ_POP"])
+        self.native.completion_registers([REG[name] for name in ("CQ_INFO", "CQ_WR_ID_LO", "CQ_WR_ID_HI", "CQ_LENGTH", "CQ_IMM")], REG["CQ_POP"])
         self.events: list[Event] = []
         self.tag = 0
         for nic in (0, 1):

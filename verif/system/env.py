@@ -98,9 +98,19 @@ class System:
         self.rng = random.Random(run.seed)
         layouts = TraceLayouts(self.p)
         # Another `native` brings other hardware than the simulator's: tests of scenarios without RTL do so.
-        self.native: Any = native or Native(self.p.planes, self.p.data_width, self.p.port_width, MEMORY_BYTES, run.seed, layouts.req.size, layouts.rsp.size, clock_ns(self.p))
+        self.native: Any = native or Native(
+            self.p.planes,
+            self.p.data_width,
+            self.p.port_width,
+            MEMORY_BYTES,
+            run.seed,
+            layouts.req.size,
+            layouts.rsp.size,
+            clock_ns(self.p),
+        )
         self.native.completion_registers(
-            [BY_NAME[name].address for name in ("CQ_INFO", "CQ_WR_ID_LO", "CQ_WR_ID_HI", "CQ_LENGTH", "CQ_IMM")], BY_NAME["CQ_POP"].address)
+            [BY_NAME[name].address for name in ("CQ_INFO", "CQ_WR_ID_LO", "CQ_WR_ID_HI", "CQ_LENGTH", "CQ_IMM")], BY_NAME["CQ_POP"].address
+        )
         for nic in (A, B):
             self.native.queue(nic, [(0, BY_NAME["IRQ_ENABLE"].address, 1, 15, 0, 0)])
         self.lockstep: Lockstep | RemoteLockstep | None = None
@@ -269,7 +279,13 @@ class System:
             self.queue(nic, Command.SET_QP, qp, data=qp_config)
             for evi in range(self.p.planes * self.p.evs):
                 good = int(evi % self.p.evs < active)
-                self.queue(nic, Command.SET_EV, qp, evi, EvConfig(self.ev_value(nic, qp, evi) & (0xFFFF if ipv4 else 0xFFFF_FFFF), good, int(Health.GOOD)))
+                self.queue(
+                    nic,
+                    Command.SET_EV,
+                    qp,
+                    evi,
+                    EvConfig(self.ev_value(nic, qp, evi) & (0xFFFF if ipv4 else 0xFFFF_FFFF), good, int(Health.GOOD)),
+                )
             for state in (QpState.RTR, QpState.RTS):
                 self.queue(nic, Command.MODIFY, qp, data=int(state))
             for _ in range(receives):
@@ -377,7 +393,9 @@ class System:
             wanted = guard + inside + guard
             if found != wanted:
                 at = next(i for i in range(len(found)) if found[i] != wanted[i])
-                raise CheckError(f"NIC {'AB'[other]}: byte {at - GUARD} of the {size} bytes at {message.target:#x} is {found[at]:#x}, should be {wanted[at]:#x}")
+                raise CheckError(
+                    f"NIC {'AB'[other]}: byte {at - GUARD} of the {size} bytes at {message.target:#x} is {found[at]:#x}, should be {wanted[at]:#x}"
+                )
 
     def faults(self) -> dict[str, int]:
         """What the fabric did, summed over links."""

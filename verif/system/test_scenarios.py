@@ -11,7 +11,7 @@ from hdl.params import preset
 from model.spec import PostStatus
 from verif.cases import Run
 from verif.lockstep import LockstepError
-from verif.system.env import A, B, MEMORY_BYTES, CheckError, System
+from verif.system.env import MEMORY_BYTES, A, B, CheckError, System
 from verif.system.golden_native import GoldenNative
 from verif.system.scenarios import SCENARIOS
 
