@@ -135,9 +135,7 @@ class FeedbackSteps(ReqBase):
         touched = (touched | touched >> window) & full
         covered = 0
         if inside and not self.glob.evidence_first_only:
-            above = s24(cack + 1 - base)  # bits of the map up to cack_psn
-            zeros = inside & ~fields.sack_bitmap & (ALL64 << above if above > 0 else ALL64) if above < 64 else 0
-            covered = zeros << at
+            covered = (inside & ~fields.sack_bitmap) << at
             covered = (covered | covered >> window) & full
         head = cack + 1 & M24
         if 0 <= s24(head - low) < count:

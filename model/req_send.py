@@ -6,7 +6,7 @@ from .config import StepError
 from .paths import Selection, add_credit, commit, select, usable_mask
 from .req_base import ReqBase
 from .req_results import DepartOut, SendOut
-from .req_state import DATA_OVERHEAD, HALF24, HALF32, IMM_BYTES, M16, M24, M32, ReqQp
+from .req_state import DATA_OVERHEAD, HALF24, HALF32, IMM_BYTES, M16, M24, M32, ReqQp, wire16
 from .spec import Opcode, QpState, WcStatus
 
 ALL64 = (1 << 64) - 1
@@ -132,7 +132,7 @@ class SendSteps(ReqBase):
                 opcode = Opcode.WRITE_LAST if index else Opcode.WRITE_ONLY
         commit(q.path, choice)
         evi = choice.evi
-        tick = now & M16 or 1
+        tick = wire16(now)
         record.evi, record.tick, record.slot, record.end, record.rtx, record.size = evi, tick, slot, end, rtx, size
         entry = q.ev[evi]
         credit = add_credit(q.path, entry, evi, 1, q.config.path_credit)
@@ -170,7 +170,9 @@ class SendSteps(ReqBase):
             message.msn, message.raddr + offset & ALL64, message.rkey, message.length, imm, tick, credit,
         )  # fmt: skip
 
-    def depart(self, qp: int, probe: int, psn: int, evi: int, send_tick: int, tick: int, dropped: int, read_error: int, now: int) -> DepartOut:
+    def depart(
+        self, qp: int, probe: int, psn: int, evi: int, send_tick: int, tick: int, dropped: int, read_error: int, now: int
+    ) -> DepartOut:
         """A frame started to leave with timestamp ``tick``, or was lost inside the NIC (MRC-REQ-076, 077).
 
         ``evi``, ``send_tick``: what the SEND or PROBE step wrote, so that a late report does not touch a newer copy.

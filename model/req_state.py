@@ -1,6 +1,7 @@
 """State of the requestor: plain slots dataclasses with the field names of ``hdl/layouts.py``, and what every step needs of them.
 
-Everything is an integer of the width of the layout, flags are 0 or 1. Per-PSN bits (out, lost, sacked, evidence cover) are integers of W bits,
+Everything is an integer of the width of the layout, flags are 0 or 1. Per-PSN bits (out, lost, sacked, evidence cover) are integers of W
+bits,
 bit = PSN mod W, where the hardware has rows of 64; W is ``Sizes.window``. Deadlines are 32-bit ticks compared as signed differences.
 """
 

@@ -117,7 +117,8 @@ class Bench:
         return out
 
     def depart(self, out: SendOut, **changes: int) -> int:
-        values = {"probe": 0, "psn": out.psn, "evi": out.evi, "send_tick": out.send_tick, "tick": out.send_tick, "dropped": 0, "read_error": 0}
+        values = {"probe": 0, "psn": out.psn, "evi": out.evi, "send_tick": out.send_tick, "tick": out.send_tick, "dropped": 0}
+        values |= {"read_error": 0}
         return self.requestor.depart(0, **(values | changes), now=self.now).applied
 
     def send_all(self) -> list[SendOut]:

@@ -93,7 +93,8 @@ def test_everything_acked_singly_also_clears_inflight() -> None:
 
 
 def test_retired_head_does_not_alias_a_newer_psn() -> None:
-    """MRC-REQ-073, MRC-REQ-080, MRC-REQ-094: unack_psn + 1 may be retired (an ACK overtook the SACK); nothing is sent that shares its place in
+    """MRC-REQ-073, MRC-REQ-080, MRC-REQ-094: unack_psn + 1 may be retired (an ACK overtook the SACK); nothing is sent that shares its place
+    in
     the ring before unack_psn passes it, so that an old SACK or the timer cannot take one for the other."""
     b = Bench(req_mpr=1024)
     b.peer.mpr = 8
@@ -213,6 +214,33 @@ def test_head_evidence_outside_the_bitmap() -> None:
     assert b.requestor.judge_list(0) == [100, 198, 199]
 
 
+def test_newer_evidence_replaces_the_row() -> None:
+    """MRC-REQ-084: a row keeps the cover of one SACK; a PSN that the newer SACK does not cover is not judged by its timestamp."""
+    b, outs = sent(40)
+    b.peer.arrive(outs[5])
+    b.sack(outs[5])
+    assert b.q.cover.bit_count() == 39, "covers 100 to 139 but 105, none sent early enough"
+    b.wait(300)
+    late = b.send()
+    b.peer.arrive(late)
+    b.sack(late, base=late.psn - 1)
+    assert b.q.psns(b.q.lost) == [100, 139], "both rows are touched, by cack_psn + 1 and by the bitmap"
+
+
+def test_retired_psn_leaves_no_evidence() -> None:
+    """MRC-REQ-068, MRC-REQ-084: the next PSN in the same place of the ring starts without evidence."""
+    b, outs = sent(2)
+    b.wait(50)
+    late = b.send()
+    b.peer.arrive(late)
+    b.sack(late)
+    assert b.q.cover & b.q.bit(100)
+    for out in outs:
+        b.peer.arrive(out)
+    b.sack(outs[1], tick=0)
+    assert b.q.unretired == 0 and b.q.cover == 0
+
+
 def test_no_evidence_without_timestamp() -> None:
     """MRC-REQ-062, MRC-REQ-084: an echoed timestamp of 0 is no sample, no match, no evidence."""
     b, _ = sent(3)
@@ -286,7 +314,8 @@ def test_ipv4_compares_the_low_half_of_the_entropy() -> None:
     (NackReason.NO_RESOURCE, 0, 1), (NackReason.PSN_OOR_WINDOW, 0, 1),
 ])  # fmt: skip
 def test_nack_reasons(reason: int, skip: int, hold: int) -> None:
-    """MRC-REQ-067, MRC-REQ-086, invariant 14: which reason penalises the EV and which holds retransmissions (T/4 by default); never ASSUMED_BAD."""
+    """MRC-REQ-067, MRC-REQ-086, invariant 14: which reason penalises the EV and which holds retransmissions (T/4 by default); never
+    ASSUMED_BAD."""
     b, outs = sent(3)
     before = b.q.inflight
     result = nack(b, outs[1], reason)
@@ -302,7 +331,8 @@ def test_nack_reasons(reason: int, skip: int, hold: int) -> None:
 
 
 def test_nack_that_does_not_fit_is_ignored() -> None:
-    """MRC-REQ-085: only an OUTSTANDING, unacknowledged PSN with the record's entropy and timestamp; a late NACK does not kill the next copy."""
+    """MRC-REQ-085: only an OUTSTANDING, unacknowledged PSN with the record's entropy and timestamp; a late NACK does not kill the next
+    copy."""
     b, outs = sent(4)
     b.peer.arrive(outs[0])
     b.sack(outs[0])
@@ -387,7 +417,8 @@ def test_nak(syndrome: int, status: WcStatus) -> None:
 
 
 def test_ack_before_sack_settles_everything() -> None:
-    """MRC-REQ-068, MRC-REQ-087, R-02: an ACK alone retires its PSNs and stops timer and probes; a SACK that it overtook finds nothing new."""
+    """MRC-REQ-068, MRC-REQ-087, R-02: an ACK alone retires its PSNs and stops timer and probes; a SACK that it overtook finds nothing
+    new."""
     b = Bench()
     b.post(1000)
     outs = b.send_all()

@@ -1,6 +1,7 @@
 """Requestor against the ideal responder over a bad network: random events, the invariants of facts 12 after every round.
 
-Covers MRC-REQ-055 to MRC-REQ-099 and MRC-REQ-130 to MRC-REQ-156 together; failure modes R-01, R-04, R-09, R-16, R-21, R-22, S-01, S-04. Hypothesis prints the
+Covers MRC-REQ-055 to MRC-REQ-099 and MRC-REQ-130 to MRC-REQ-156 together; failure modes R-01, R-04, R-09, R-16, R-21, R-22, S-01, S-04.
+Hypothesis prints the
 seed of a failing case.
 """
 
@@ -137,7 +138,8 @@ class Net:
         """One SEND with the checks on the state that it reads (invariants 1, 9, 12, 13)."""
         b, q = self.b, self.b.q
         room = self.rng.randint(1, 3)
-        goods = {p * 4 + i for p, row in enumerate(q.path.planes) for i in range(4) if b.requestor.up >> p & 1 and (row.active & row.good) >> i & 1}
+        ups = [(p, row.active & row.good) for p, row in enumerate(q.path.planes) if b.requestor.up >> p & 1]
+        goods = {p * 4 + i for p, bits in ups for i in range(4) if bits >> i & 1}
         skips = sum(row.skip.bit_count() for row in q.path.planes)
         credits = [e.credit for e in q.ev]
         evis = [r.evi for r in q.records]
@@ -149,7 +151,8 @@ class Net:
         if out.rtx:
             assert not acked & q.bit(out.psn), "12: resent though acknowledged"
             old = self.first[out.psn]
-            assert (out.va, out.dmalen, out.msn, out.rqmsn, out.imm, out.opcode) == (old.va, old.dmalen, old.msn, old.rqmsn, old.imm, old.opcode)
+            for name in ("va", "dmalen", "msn", "rqmsn", "imm", "opcode"):
+                assert getattr(out, name) == getattr(old, name), f"13: {name}"
             assert out.a == 1
             goods.discard(evis[out.psn % 128])
         else:
@@ -209,7 +212,8 @@ def test_everything_arrives_once(seed: int, loss: float, feedback_loss: float, s
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_full_window_with_stuck_heads(seed: int) -> None:
-    """R-01, R-02, R-18: cwnd wide open, so that the ring and the right edge are what stops; many short messages, so that ACKs overtake SACKs."""
+    """R-01, R-02, R-18: cwnd wide open, so that the ring and the right edge are what stops; many short messages, so that ACKs overtake
+    SACKs."""
     Net(seed, 0.15, 0.3, 0xFFFF80, cwnd=1 << 22, path_credit=64).run(60, (256, 512, 256 * 30), 60_000)
 
 
