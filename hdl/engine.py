@@ -81,7 +81,7 @@ class Engine(wiring.Component):
         ]  # fmt: skip
         if self.params.trace:
             m.d.comb += [
-                self.trace_req_valid.eq(req.trace_valid), self.trace_req_data.eq(Value.cast(req.trace_data)),
-                self.trace_rsp_valid.eq(rsp.trace_valid), self.trace_rsp_data.eq(Value.cast(rsp.trace_data)),
+                self.trace_req_valid.eq(req.trace_valid), self.trace_req_data.eq(req.trace_data),
+                self.trace_rsp_valid.eq(rsp.trace_valid), self.trace_rsp_data.eq(rsp.trace_data),
             ]  # fmt: skip
         return m

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
-from hdl.responder.bits import first_one, from_bit, sdiff, set_flag
+from hdl.responder.bits import bit_of, first_one, from_bit, sdiff, set_flag
 from hdl.responder.shared import Shared
 from model.spec import Kind, QpState, Syndrome, WcStatus
 
@@ -91,7 +91,7 @@ def complete_states(m: Module, s: Shared) -> None:
 
     with m.State("COMPLETE_FIND"):
         any_end, index = first_one(row.end & from_bit(scan[:6], 64))
-        m.d.sync += [found.eq(any_end), psn.eq(Cat(index, scan[6:])), is_imm.eq(row.imm.bit_select(index, 1))]
+        m.d.sync += [found.eq(any_end), psn.eq(Cat(index, scan[6:])), is_imm.eq(bit_of(row.imm, index))]
         s.stash.read(m, Cat(ctx.next_rqmsn[: s.wimm_bits], s.qp))
         s.entries.read(m, entry_address)
         m.next = "RECV_COMPLETE"

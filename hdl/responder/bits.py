@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Mux, Value, ValueLike
+from amaranth.hdl import Array, Cat, Const, Mux, Value, ValueLike
 
 from model import spec
 
@@ -31,6 +31,16 @@ def from_bit(index: Value, width: int) -> Value:
     return ((Const((1 << width) - 1, width)) << index)[:width]
 
 
+def bit_of(vector: ValueLike, index: Value) -> Value:
+    """The bit of ``vector`` at ``index``, to read. (A shift of full width: the narrower one that ``bit_select`` becomes is a lint error.)"""
+    return (Value.cast(vector) >> index)[0]
+
+
+def item_of(items: Any, index: Value) -> Any:
+    """The element of an array view at ``index``, to read, as a multiplexer."""
+    return Array(Value.cast(items[i]) for i in range(items.shape().length))[index]
+
+
 def set_flag(vector: Value, index: Value) -> Any:
-    """The bit of ``vector`` at ``index``, assignable."""
+    """The bit of ``vector`` at ``index``, to assign."""
     return vector.bit_select(index, 1)

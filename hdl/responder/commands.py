@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.layouts import GLOBAL_CONFIG, MODIFY_CONFIG, QP_CONFIG, RECV_REQUEST, REGION_CONFIG
-from hdl.responder.bits import set_flag
+from hdl.responder.bits import bit_of, set_flag
 from hdl.responder.contexts import CONFIG, GLOBAL_BITS
 from hdl.responder.shared import HOLD_CLOCKS, Shared
 from model.spec import Command, Kind, PostStatus, QpState, Syndrome, WcStatus
@@ -78,7 +78,7 @@ def command_states(m: Module, s: Shared) -> None:
                 )
                 with m.If(target == QpState.RESET):
                     under_way = (
-                        (s.hid.queued != 0) | set_flag(s.ack_set | s.follow_set | s.peer_set, s.qp)
+                        (s.hid.queued != 0) | bit_of(s.ack_set | s.follow_set | s.peer_set, s.qp)
                         | (s.tx_valid & (s.tx.qp == s.qp)) | (s.peer_valid & (s.peer_qp == s.qp))
                     )  # fmt: skip
                     with m.If(under_way):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 
-from hdl.responder.bits import first_one, from_bit, sdiff, set_flag
+from hdl.responder.bits import bit_of, first_one, from_bit, item_of, sdiff, set_flag
 from hdl.responder.shared import HOLD_CLOCKS, Job, Shared
 from model import spec
 from model.spec import Drop, Kind, Opcode, Syndrome
@@ -45,12 +45,12 @@ def emit_states(m: Module, s: Shared) -> None:
             s.pop(m)
             m.d.sync += s.store.eq(1)
             m.next = "IDLE"
-        with m.Elif(any_up & ~ports.room.bit_select(exit_plane, 1)):
+        with m.Elif(any_up & ~bit_of(ports.room, exit_plane)):
             m.d.sync += s.hold_ack.eq(HOLD_CLOCKS)
             m.next = "IDLE"
 
     with m.State("EMIT_ROW"):
-        m.d.sync += Value.cast(path).eq(Mux(no_port, 0, Value.cast(ports.path_row[plane])))
+        m.d.sync += Value.cast(path).eq(Mux(no_port, 0, item_of(ports.path_row, plane)))
         m.d.sync += [alt_next.eq(ctx.alt), sweep_next.eq(ctx.sweep), base.eq(e)]
         newest = Mux(span > 0, (e + span)[:24], e)
         with m.If(~head.base_at_epsn):
@@ -64,7 +64,7 @@ def emit_states(m: Module, s: Shared) -> None:
     with m.State("EMIT_PICK"):
         good = path.active & path.good
         usable = Mux(good != 0, good, ~path.denied)[: p.evs]
-        m.d.sync += [candidates.eq(usable), ahead.eq(usable & from_bit(ctx.rev[plane], p.evs)), no_ev.eq(no_port | (usable == 0))]
+        m.d.sync += [candidates.eq(usable), ahead.eq(usable & from_bit(item_of(ctx.rev, plane), p.evs)), no_ev.eq(no_port | (usable == 0))]
         s.rows.read(m, row_address(base[6:]))
         m.next = "EMIT_EV"
 

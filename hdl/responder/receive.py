@@ -10,7 +10,7 @@ import enum as py_enum
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 
-from hdl.responder.bits import sdiff, set_flag
+from hdl.responder.bits import bit_of, item_of, sdiff
 from hdl.responder.shared import NOT_DROPPED, Shared
 from model import spec
 from model.spec import Drop, Kind, MFlag, NackReason, Opcode, QpState, Syndrome
@@ -80,7 +80,7 @@ def receive_states(m: Module, s: Shared) -> None:
             d.eq(sdiff(rx.psn, s.epsn)),
             # right_edge never passes cack_psn + rsp_mpr: it is some earlier cack_psn + rsp_mpr
             ahead.eq(sdiff(rx.psn, ctx.cack_psn + cfg.rsp_mpr) > 0),
-            recorded.eq(row.rcvd.bit_select(bit, 1)),
+            recorded.eq(bit_of(row.rcvd, bit)),
             newest.eq(sdiff(rx.psn, ctx.max_rcv_psn) > 0),
             # all headers are multiples of 4 bytes, so a right pad shows in the UDP length
             bad_lengths.eq(wrong | (ext.dmalen == 0) | (rx.udp_len[:2] != 0)),
@@ -89,7 +89,7 @@ def receive_states(m: Module, s: Shared) -> None:
             wraps.eq((Value.cast(ext.va) + rx.plen) > (1 << 64)),
             offset.eq(Value.cast(ext.va) - Value.cast(region.va)),
             count.eq(ctx.trigger_cnt + Mux(rx.plen > spec.SACK_MIN_COUNT, rx.plen, spec.SACK_MIN_COUNT)),
-            turn.eq(~(set_flag(Value.cast(ctx.rev_time_on), rx.plane) & ((s.now - ctx.rev_time[rx.plane])[:32] < glob.base_rtt))),
+            turn.eq(~(bit_of(ctx.rev_time_on, rx.plane) & ((s.now - item_of(ctx.rev_time, rx.plane))[:32] < glob.base_rtt))),
         ]  # fmt: skip
         m.next = "RECEIVE_JUDGE"
 
@@ -157,7 +157,7 @@ def receive_states(m: Module, s: Shared) -> None:
                     s.want_ack(m, rx.plane)
                 with m.If(turn):
                     m.d.sync += [
-                        ctx.rev[rx.plane].eq(ctx.rev[rx.plane] + 1 if p.evs > 1 else 0),
+                        ctx.rev[rx.plane].eq(item_of(ctx.rev, rx.plane) + 1 if p.evs > 1 else 0),
                         ctx.rev_time[rx.plane].eq(s.now), ctx.rev_time_on[rx.plane].eq(1),
                     ]  # fmt: skip
             with m.Case(Act.AHEAD):

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.params import Params
 from hdl.responder.advance import advance_states, complete_states, flush_states
-from hdl.responder.bits import first_one, set_flag
+from hdl.responder.bits import bit_of, first_one, set_flag
 from hdl.responder.commands import command_states, error_states
 from hdl.responder.contexts import RspLayouts
 from hdl.responder.emit import emit_states
@@ -38,7 +38,7 @@ class Responder(wiring.Component):
     path_qp -> path_row       the requestor's path row of that QP, one clock later
     path_ev_index -> path_ev  EV value of that EV of path_qp, one clock later
     drop                      pulse: one more frame of this spec.Drop
-    trace_valid, trace_data   with params.trace: a commit record
+    trace_valid, trace_data   with params.trace: a commit record (TraceLayouts.rsp)
     ========================  =====================================================================================================
     """
 
@@ -59,7 +59,7 @@ class Responder(wiring.Component):
         if params.sack_queue < 2 * ANSWERS_PER_RECEIVE:
             raise ValueError(f"preset {params.name!r}: sack_queue = {params.sack_queue}; one RECEIVE may cause two answers, so at least 4")
         if params.trace:
-            members |= {"trace_valid": Out(1), "trace_data": Out(TraceLayouts(params).rsp)}
+            members |= {"trace_valid": Out(1), "trace_data": Out(TraceLayouts(params).rsp.size)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -92,8 +92,8 @@ class Responder(wiring.Component):
         named = (Command.SET_QP, Command.MODIFY, Command.POST_RECV)
         ack_qp, follow_qp, head_qp = s.ack_pick.index, s.follow_pick.index, s.head.qp
         any_up, exit_plane = s.effective_plane(s.head.plane)
-        stale = ~set_flag(s.live_set, head_qp)
-        head_leaves = stale | ~any_up | self.room.bit_select(exit_plane, 1)
+        stale = ~bit_of(s.live_set, head_qp)
+        head_leaves = stale | ~any_up | bit_of(self.room, exit_plane)
         space = s.queued <= self.params.sack_queue - ANSWERS_PER_RECEIVE
 
         def start(job: Job, qp: Value) -> None:
@@ -116,17 +116,17 @@ class Responder(wiring.Component):
                 start(Job.COMMAND, Mux(Value.cast(cmd.payload.op).matches(*named), cmd.payload.qp, 0))
             with m.Elif(s.up != self.up):
                 start(Job.PORT, Value.cast(0))
-            with m.Elif(s.follow_pick.valid & set_flag(s.follow_set, follow_qp) & ~s.completion_valid):
+            with m.Elif(s.follow_pick.valid & bit_of(s.follow_set, follow_qp) & ~s.completion_valid):
                 m.d.comb += s.follow_pick.taken.eq(1)
                 start(Job.FOLLOW, follow_qp)
-            with m.Elif(s.walk.due_valid & space & ~s.draining & ~set_flag(s.follow_set, s.walk.due_qp)):
+            with m.Elif(s.walk.due_valid & space & ~s.draining & ~bit_of(s.follow_set, s.walk.due_qp)):
                 start(Job.FLUSH, s.walk.due_qp)
-            with m.Elif(s.ack_pick.valid & set_flag(s.ack_set, ack_qp) & ~set_flag(s.follow_set, ack_qp) & ~s.tx_valid & (s.hold_ack == 0)):
+            with m.Elif(s.ack_pick.valid & bit_of(s.ack_set, ack_qp) & ~bit_of(s.follow_set, ack_qp) & ~s.tx_valid & (s.hold_ack == 0)):
                 m.d.comb += s.ack_pick.taken.eq(1)
                 start(Job.ACK, ack_qp)
-            with m.Elif(s.queue.r_rdy & ~set_flag(s.follow_set, head_qp) & ~s.tx_valid & head_leaves):
+            with m.Elif(s.queue.r_rdy & ~bit_of(s.follow_set, head_qp) & ~s.tx_valid & head_leaves):
                 start(Job.ANSWER, head_qp)
-            with m.Elif(rx.valid & ~s.verdict_valid & space & ~s.draining & ~set_flag(s.follow_set, rx.payload.qp)):
+            with m.Elif(rx.valid & ~s.verdict_valid & space & ~s.draining & ~bit_of(s.follow_set, rx.payload.qp)):
                 start(Job.RX, rx.payload.qp)
 
     def _load(self, m: Module, s: Shared) -> None:

@@ -97,7 +97,7 @@ class Shared:
         if p.trace:
             t = TraceLayouts(p)
             self.seq = Signal(32)
-            self.record = Signal(t.rsp)
+            self.record = data.View(t.rsp, Signal(t.rsp.size, name="record"))
             self.record_valid = Signal()
 
     # --- pieces of states ---------------------------------------------------------------------------------------------------------------
@@ -136,7 +136,8 @@ class Shared:
                 m.d.sync += valid.eq(0)
         if self.p.trace:
             m.d.sync += self.record_valid.eq(0)
-            m.d.comb += [ports.trace_valid.eq(self.record_valid), ports.trace_data.eq(self.record), ports.trace_data.ctx.eq(self.ctx)]
+            shown = data.View(self.record.shape(), ports.trace_data)
+            m.d.comb += [ports.trace_valid.eq(self.record_valid), ports.trace_data.eq(Value.cast(self.record)), shown.ctx.eq(self.ctx)]
 
     def commit(self, m: Module, kind: spec.Kind, body: dict[str, Any]) -> None:
         """In the last clock of a step: store the context, emit the record with ``body``."""

@@ -16,6 +16,7 @@ from amaranth.sim import Simulator
 from hdl.layouts import GLOBAL_CONFIG, MODIFY_CONFIG, QP_CONFIG, RECV_REQUEST, REGION_CONFIG
 from hdl.params import Params, preset
 from hdl.responder.responder import Responder
+from hdl.trace import TraceLayouts
 from model import spec
 from model.spec import Command, Drop, Kind, Opcode, PostStatus, QpState
 from verif.responder.codec import decoder, encoder
@@ -216,7 +217,7 @@ class Bench:
         ]
         outputs = list(self.outputs.values())
         rows, row_bits = encoder(d.path_row.shape()), Value.cast(d.path_row)
-        record_bits, record_of = d.trace_data.as_value(), decoder(d.trace_data.shape())
+        record_of = decoder(TraceLayouts(p).rsp)
         path_qp = path_evi = 0
         while True:
             moving = self.more is not None and self.more(self)
@@ -236,7 +237,7 @@ class Bench:
             if ctx.get(d.drop.valid):
                 self.drops.append(Drop(ctx.get(d.drop.cause)))
             if ctx.get(d.trace_valid):
-                record = record_of(ctx.get(record_bits))
+                record = record_of(ctx.get(d.trace_data))
                 self.records.append(record)
                 self.golden.step(record, self)
                 taken = True
