@@ -1,7 +1,7 @@
 """Constants of MRC 1.0: opcodes, header tables, codes and defaults. The only place where they are written down.
 
-Everything else derives from here: scapy layers and the byte codec of :mod:`model.wire`, the hardware's layouts in ``hdl.layouts``, the
-documentation tables. Requirement ids in comments refer to ``docs/spec.md``.
+Everything else derives from here: the byte codec of :mod:`model.wire`, the scapy layers of :mod:`model.layers`, the hardware's layouts
+in ``hdl.layouts``, the documentation tables. Requirement ids in comments refer to ``docs/spec.md``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,16 @@ MSN_BITS = 16  # METH.MSN and METH.RQMSN; AETH.MSN has 24 bits
 MTUS = (256, 512, 1024, 2048, 4096)
 MAX_MESSAGE = (1 << 32) - 1
 UDP_PORT = 4791  # default of a register; one table of the specification prints 4971
+ETHERTYPE_IPV4 = 0x0800
+ETHERTYPE_IPV6 = 0x86DD
+IP_PROTO_UDP = 17
+HOP_LIMIT = 64  # default hop limit (IPv6) or TTL (IPv4) of what we send
+ETH_BYTES = 14  # no VLAN tag, no FCS
+IPV4_BYTES = 20  # no options
+IPV6_BYTES = 40
+UDP_BYTES = 8
+BTH_BYTES = 12
+ICRC_BYTES = 4
 ROUTING_BYTES = 40  # size of a packet in flight accounting = UDP length + 40, also over IPv4
 RCVD_UNIT = 256  # SETH.rcvd_bytes counts units of 256 bytes
 MPR_UNIT = 128  # SETH.mpr counts units of 128 packets
@@ -51,12 +61,17 @@ END_OPCODES = frozenset({Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMM, Opcode.WRITE_
 
 @dataclass(frozen=True)
 class Field:
-    """One header field: ``name`` (empty for reserved bits, sent as 0, ignored on receipt), width in ``bits``, signedness."""
+    """One header field: ``name`` (empty for reserved bits, sent as 0, ignored on receipt), width in ``bits``, signedness.
+
+    A ``fixed`` field is always sent as its default and no packet structure carries it: it is ignored on receipt, except BTH.tver,
+    which must be the default.
+    """
 
     name: str
     bits: int
     signed: bool = False
     default: int = 0
+    fixed: bool = False
 
 
 def _f(*fields: str) -> tuple[Field, ...]:
@@ -64,28 +79,29 @@ def _f(*fields: str) -> tuple[Field, ...]:
     for text in fields:
         name, _, rest = text.partition(":")
         width, _, default = rest.partition("=")
-        out.append(Field(name, int(width.rstrip("s")), width.endswith("s"), int(default or "0", 0)))
+        out.append(Field(name.lstrip("!"), int(width.rstrip("s")), width.endswith("s"), int(default or "0", 0), name.startswith("!")))
     return tuple(out)
 
 
-# Header tables, network bit order (first field is the most significant). ``name:width[s][=default]``, s = signed.
-BTH = _f("opcode:8", "se:1", "m:1", "pad:2", "tver:4", "pkey:16=0xFFFF", "var:8", "dest_qp:24",
+# Header tables, network bit order (first field is the most significant). ``[!]name:width[s][=default]``,
+# s = signed, ! = fixed.
+BTH = _f("opcode:8", "se:1", "m:1", "pad:2", "!tver:4", "pkey:16=0xFFFF", "var:8", "dest_qp:24",
          "a:1", "r:1", "rtx:1", "ts:1", ":4", "psn:24")  # fmt: skip
 METH = _f("rqmsn:16", "msn:16")
-TSETH = _f("tx_timestamp:16", "tsr:1", ":11", "ftype:4=1")
+TSETH = _f("tx_timestamp:16", "tsr:1", ":11", "!ftype:4=1")
 RETH = _f("va:64", "rkey:32", "dmalen:32")
 IMMDT = _f("imm:32")
 AETH = _f("syndrome:8", "aeth_msn:24")
-SETH = _f("type:4", "nxt:5", "mflag:2", ":3", "pr:1", ":1", "ack_psn_offset:16s", "entropy:32", "spdcid:16", "dpdcid:16",
-          ":8", "cack_psn:24", "cc_type:4", "cc_flags:4", "mpr:8", "sack_offset:16s", "sack_bitmap:64")  # fmt: skip
+SETH = _f("!type:4", "!nxt:5", "mflag:2", ":3", "pr:1", ":1", "ack_psn_offset:16s", "entropy:32", "spdcid:16", "dpdcid:16",
+          ":8", "cack_psn:24", "!cc_type:4", "!cc_flags:4", "mpr:8", "sack_offset:16s", "sack_bitmap:64")  # fmt: skip
 CC_STATE = _f("echo_timestamp:16", ":1", "ooo_count:15", "restore_cwnd:1", "rcv_cwnd_pen:7", "rcvd_bytes:24")
-NETH = _f("type:4", "nxt:5", ":7", "nack_reason:8", "vendor:8", "entropy:32", "spdcid:16", "dpdcid:16", ":8", "nack_psn:24",
-          "cc_type:4=2", "cc_flags:4", ":8", "echo_timestamp:16")  # fmt: skip
-PETH = _f("type:4", "nxt:5", ":7", ":8", "vendor:8", "probe_id:16", ":16", "spdcid:16", "dpdcid:16",
-          "tx_timestamp:16", "tsr:1", ":11", "ftype:4=1")  # fmt: skip
-ERTH = _f("type:4", "nxt:5", ":5", "op:2", ":8", "vendor:8", "port_status_mask:32", ":32",
-          "tx_timestamp:16", "tsr:1", ":11", "ftype:4=1")  # fmt: skip
-EETH = _f("type:4", "nxt:5", ":3", "op:2", ":2", ":16", ":32", ":32", ":32", ":32", ":32", ":32", "tx_timestamp:16", ":16", ":32")
+NETH = _f("!type:4", "!nxt:5", ":7", "nack_reason:8", "vendor:8", "entropy:32", "spdcid:16", "dpdcid:16", ":8", "nack_psn:24",
+          "!cc_type:4=2", "!cc_flags:4", ":8", "echo_timestamp:16")  # fmt: skip
+PETH = _f("!type:4", "!nxt:5", ":7", ":8", "vendor:8", "probe_id:16", ":16", "spdcid:16", "dpdcid:16",
+          "tx_timestamp:16", "tsr:1", ":11", "!ftype:4=1")  # fmt: skip
+ERTH = _f("!type:4", "!nxt:5", ":5", "op:2", ":8", "vendor:8", "port_status_mask:32", ":32",
+          "tx_timestamp:16", "tsr:1", ":11", "!ftype:4=1")  # fmt: skip
+EETH = _f("!type:4", "!nxt:5", ":3", "op:2", ":2", ":16", ":32", ":32", ":32", ":32", ":32", ":32", "tx_timestamp:16", ":16", ":32")
 
 HEADERS: dict[str, tuple[Field, ...]] = {
     "BTH": BTH, "METH": METH, "TSETH": TSETH, "RETH": RETH, "IMMDT": IMMDT, "AETH": AETH, "SETH": SETH, "CC_STATE": CC_STATE,
@@ -114,6 +130,23 @@ def header_bytes(name: str) -> int:
     bits = sum(f.bits for f in HEADERS[name])
     assert bits % 8 == 0, name
     return bits // 8
+
+
+def extensions(opcode: int, ts: int) -> tuple[str, ...]:
+    """Names of the headers between BTH and payload, in order; ``ts`` is BTH.ts. ValueError when the opcode is not MRC's."""
+    return tuple(name.rstrip("?") for name in EXTENSIONS[Opcode(opcode)] if ts or not name.endswith("?"))
+
+
+def extension_bytes(opcode: int, ts: int) -> int:
+    """Bytes between BTH and payload; ``ts`` is BTH.ts. ValueError when the opcode is not MRC's."""
+    return sum(header_bytes(name) for name in extensions(opcode, ts))
+
+
+assert header_bytes("BTH") == BTH_BYTES
+# The longest legal frame: IPv6, TSETH, ImmDt and a payload of the largest MTU (outer SRv6 headers are gone before the parser).
+MAX_EXTENSION_BYTES = max(extension_bytes(opcode, 1) for opcode in Opcode)
+MAX_DATA_EXTENSION_BYTES = max(extension_bytes(opcode, 1) for opcode in sorted(DATA_OPCODES))
+MAX_FRAME = ETH_BYTES + IPV6_BYTES + UDP_BYTES + BTH_BYTES + MAX_DATA_EXTENSION_BYTES + MTUS[-1] + ICRC_BYTES
 
 
 class MFlag(IntEnum):

@@ -53,6 +53,8 @@ class Simulation:
 
     def run(self, spec: RunSpec) -> Outcome:
         """Runs the test and says how it went; a failing test is an outcome, not an exception."""
+        if not spec.out.is_absolute():
+            raise ValueError(f"folder of the run must be absolute: {spec.out}")
         shutil.rmtree(spec.out, ignore_errors=True)
         spec.out.mkdir(parents=True)
         run_file = spec.out / "run.json"

@@ -122,8 +122,9 @@ def _waveform(out: Path) -> Path | None:
 def regress(cases: list[Case], request: Request, folder: Path | None = None,
             console: Console | None = None) -> list[Finished]:
     """Runs what is asked for and writes the report. Raises Unknown and ToolError with a line for the user."""
-    folder = folder or tools.BUILD / "report"
-    console = console or Console(highlight=False)
+    folder = (folder or tools.BUILD / "report").absolute()
+    # Into a log file rich would write 80 columns and cut the numbers off.
+    console = console or Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     chosen = choose(cases, request)
     jobs = max(1, min(int(os.environ.get("JOBS") or 2), len(chosen)))
     shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,12 @@ from sim.results import KNOWN
 if TYPE_CHECKING:
     from sim.regress import Finished
 
-COLUMNS = ("test", "preset", "seed", "result", "s", "clocks", "clocks/s", "frames", "frames/s", "records")
+COLUMNS = ("test", "preset", "own seed", "result", "s", "clocks", "clocks/s", "frames", "frames/s", "records")
+
+WIDE = 130
+"""Columns of a terminal that the whole table needs."""
+NARROW = (0, 3, 4, 6, 8, 9)
+"""What a narrower one shows; the files of the report have everything."""
 
 STYLE = """body{font:14px/1.4 sans-serif;margin:2em;max-width:90em}table{border-collapse:collapse}
 td,th{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right}td:first-child,th:first-child{text-align:left}
@@ -78,16 +83,17 @@ def _shown(path: Path) -> str:
 
 
 def _screen(items: Sequence["Finished"], wall: float, console: Console) -> None:
+    wanted = range(len(COLUMNS)) if console.width >= WIDE else NARROW
     table = Table(show_edge=False, pad_edge=False)
-    for index, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if index in (0, 1, 3) else "right", no_wrap=True)
+    for index in wanted:
+        table.add_column(COLUMNS[index], justify="left" if index in (0, 1, 3) else "right", no_wrap=True)
     for item in items:
         cells = row(item)
-        table.add_row(*cells, style=None if item.outcome.passed else "bold red")
+        table.add_row(*(cells[index] for index in wanted), style=None if item.outcome.passed else "bold red")
     table.add_section()
-    table.add_row(*total(items, wall))
-    # In a log file rich assumes 80 columns and would cut the numbers off.
-    console.print(table, width=None if console.is_terminal else 150)
+    cells = total(items, wall)
+    table.add_row(*(cells[index] for index in wanted))
+    console.print(table)
 
 
 def _record(item: "Finished", folder: Path) -> dict[str, object]:

@@ -49,7 +49,7 @@ def read_outcome(out: Path, crash: str) -> Outcome:
     try:
         cases = list(ElementTree.parse(results).getroot().iter("testcase"))
     except (OSError, ElementTree.ParseError):
-        return Outcome(False, crash or "the simulation left no results", 0, 0.0, out, reported)
+        return Outcome(False, crash or _last_error(out / "sim.log"), 0, 0.0, out, reported)
     seconds = sum(float(case.get("time") or 0.0) for case in cases)
     ran = [case for case in cases if case.find("skipped") is None]
     message = ""
@@ -65,6 +65,13 @@ def read_outcome(out: Path, crash: str) -> Outcome:
         elif crash:
             message = crash
     return Outcome(not message, message, len(ran), seconds, out, reported)
+
+
+def _last_error(log: Path) -> str:
+    """The last line of the log that speaks of an error, for a simulation that ended without results."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    errors = [line.strip() for line in lines if "rror" in line]
+    return "the simulation left no results" + (f": {errors[-1]}" if errors else "")
 
 
 def _reported(path: Path) -> dict[str, Any]:

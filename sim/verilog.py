@@ -56,7 +56,7 @@ def emit_twice(maker: str, preset: str, top: str, output: Path) -> None:
 
 def lint(path: Path, top: str) -> None:
     """Verilator with all warnings on. Raises ToolError with what it says."""
-    command = [*tools.verilator_command(), "--lint-only", "-Wall", "--top-module", top, str(WAIVERS), path.name]
+    command = [*tools.verilator_command(), "--lint-only", "-Wall", "--quiet", "--top-module", top, str(WAIVERS), path.name]
     done = subprocess.run(command, cwd=path.parent, env=tools.environment(), capture_output=True, text=True,
                           check=False)
     said = (done.stdout + done.stderr).strip()
