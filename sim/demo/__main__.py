@@ -34,7 +34,7 @@ def main() -> int:
         return 2
     settings = Settings(seed=int(seed_text))
     folder = tools.BUILD / "demo"
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     start = time.monotonic()
     reference = train(MemoryExchange(), settings)
     console.print(f"reference in memory: accuracy {reference.accuracy:.2%}, weights {_digest(reference.weights)}")

@@ -9,6 +9,7 @@ import matplotlib
 
 matplotlib.use("Agg")  # no screen needed
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
 
 from sim.demo.events import Event  # noqa: E402
 
@@ -19,7 +20,7 @@ def write_plots(events: Sequence[Event], folder: Path) -> list[Path]:
     return [path for path in (_training(events, folder), _paths(events, folder)) if path is not None]
 
 
-def _notes(axes: plt.Axes, events: Sequence[Event]) -> None:
+def _notes(axes: Axes, events: Sequence[Event]) -> None:
     for event in events:
         if event.note:
             axes.axvline(event.step, color="tab:red", linestyle=":", linewidth=1)
