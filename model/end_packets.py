@@ -77,17 +77,18 @@ class Addresser:
     def probe(self, index: int, config: QpConfig, out: ProbeOut, tick: int) -> Packet:
         """A reliability probe that leaves at ``tick``."""
         return self._packet(config, out.plane, out.ev, Opcode.PROBE.value, 0, Ecn.ECT0.value, {
-            **self._cids(index, config), "probe_id": out.id, "tx_timestamp": tick,
+            **self._cids(self.qpn_base + index, config.dest_qpn), "probe_id": out.id, "tx_timestamp": tick,
         })  # fmt: skip
 
-    def _cids(self, index: int, config: QpConfig) -> dict[str, int]:
-        return {"spdcid": self.qpn_base + index & _M16, "dpdcid": config.dest_qpn & _M16}
+    def _cids(self, source: int, destination: int) -> dict[str, int]:
+        """spdcid and dpdcid: the QP numbers of who sends the data (or probe) and who receives it, in a SACK or NACK too."""
+        return {"spdcid": source & _M16, "dpdcid": destination & _M16}
 
     def sack(self, index: int, config: QpConfig, out: EmitSackOut) -> Packet:
         """A SACK; BTH.PSN = cack_psn."""
         answer = out.answer
         return self._packet(config, out.plane, out.ev, Opcode.SACK.value, 0, Ecn.NOT_ECT.value, {
-            **self._cids(index, config), "psn": out.cack_psn, "mflag": answer.mflag, "pr": answer.pr, "entropy": answer.ev,
+            **self._cids(config.dest_qpn, self.qpn_base + index), "psn": out.cack_psn, "mflag": answer.mflag, "pr": answer.pr, "entropy": answer.ev,
             "ack_psn_offset": 0 if answer.pr else signed(out.ack_psn_offset, 16), "probe_id": out.ack_psn_offset if answer.pr else 0,
             "cack_psn": out.cack_psn, "mpr": out.mpr, "sack_offset": out.sack_offset, "sack_bitmap": out.sack_bitmap,
             "echo_timestamp": answer.tick, "ooo_count": out.ooo_count, "rcvd_bytes": out.rcvd_bytes,
@@ -97,7 +98,7 @@ class Addresser:
         """A NACK; BTH.PSN = nack_psn."""
         answer = out.answer
         return self._packet(config, out.plane, out.ev, Opcode.NACK.value, 0, Ecn.NOT_ECT.value, {
-            **self._cids(index, config), "psn": answer.psn, "nack_psn": answer.psn, "nack_reason": answer.reason, "entropy": answer.ev,
+            **self._cids(config.dest_qpn, self.qpn_base + index), "psn": answer.psn, "nack_psn": answer.psn, "nack_reason": answer.reason, "entropy": answer.ev,
             "echo_timestamp": answer.tick,
         })  # fmt: skip
 

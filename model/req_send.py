@@ -36,7 +36,10 @@ class SendSteps(ReqBase):
         if not cwnd_open or q.msg_send == q.msg_tail:
             return False
         psn = q.next_psn
-        if (q.right_edge - psn) & M24 >= HALF24 or (psn - q.oldest) & M24 >= q.window:
+        if (q.right_edge - psn) & M24 >= HALF24:
+            return False
+        # The ring has to hold every unretired PSN, and every PSN above unack_psn: a SACK may retire its successor before an ACK moves it.
+        if (psn - q.oldest) & M24 >= q.window or (psn - q.unack_psn - 1) & M24 >= q.window:
             return False
         if q.send_pkt == 0 and q.wimm_open >= q.config.peer_max_wimm:
             return not q.message_of(q.msg_send).imm_valid

@@ -223,6 +223,10 @@ class ReqQp:
         """Whether the record of ``psn`` may be used: the W newest sent PSNs (MRC-REQ-066)."""
         return (self.next_psn - 1 - psn) & M24 < self.window
 
+    def is_value(self, evi: int, entropy: int) -> bool:
+        """Whether an echoed entropy is the EV's value; over IPv4 only the low 16 bits travel (MRC-REQ-082)."""
+        return not (self.ev[evi].value ^ entropy) & (M16 if self.config.ipv4 else M32)
+
     def bit(self, psn: int) -> int:
         """The bit of ``psn`` in out, lost, sacked and cover."""
         return 1 << (psn & self.window - 1)

@@ -29,8 +29,7 @@ class TimerSteps(ReqBase):
         result = TimeoutOut()
         head = (q.unack_psn + 1) & M24
         bit = q.bit(head)
-        # A head retired already (a SACK reported it before an ACK moved unack_psn) may lie outside the ring; its bits are then a newer PSN's.
-        if not q.unretired or not q.usable(head) or q.sacked & bit:
+        if head == q.next_psn or q.sacked & bit:
             q.want_probe = 1
         elif q.out & bit:
             evi = q.records[head & q.window - 1].evi
@@ -40,7 +39,7 @@ class TimerSteps(ReqBase):
         elif q.lost & bit:
             q.hold = 0
             q.head_free = 1
-        else:
+        else:  # retired: a SACK reported it before an ACK moved unack_psn
             q.want_probe = 1
         q.timer_deadline = (now + expiry_ticks(q.config, q.expiry + 1)) & M32
         return result

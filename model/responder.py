@@ -127,7 +127,7 @@ class Responder(Receiver):
         """QP_ERROR: to ERROR; SACKs, NACKs and the pending ACK are dropped, a pending NAK stays, the stash is cleared.
 
         ``cause``: LOCAL_QP_OPERATION (host, other owner, or a NAK of ours), or LOCAL_MEMORY: host memory refused a payload write, which sends
-        NAK 0x63 of cack_psn + 1 unless a NAK was sent already. StepError in ERROR.
+        NAK 0x63 of cack_psn + 1 (of cack_psn when nothing is held above it) unless a NAK was sent already. StepError in ERROR.
         """
         if cause not in (WcStatus.LOCAL_QP_OPERATION, WcStatus.LOCAL_MEMORY):
             raise StepError(f"QP {index}: the responder does not go to ERROR with cause {cause}")
@@ -137,7 +137,9 @@ class Responder(Receiver):
         if not qp.nak:
             qp.ack_due = 0
             if cause == WcStatus.LOCAL_MEMORY:
-                self._refuse(qp, Syndrome.NAK_REMOTE_OPERATION.value, qp.cack_psn + 1 & PSN_MASK, qp.last_plane)
+                # A PSN that the sender must still hold unacknowledged: the gap, or what the failed write kept from being acknowledged.
+                psn = qp.cack_psn + 1 if qp.ooo_count else qp.cack_psn
+                self._refuse(qp, Syndrome.NAK_REMOTE_OPERATION.value, psn & PSN_MASK, qp.last_plane)
         qp.state = _ERROR
         qp.error_due = qp.a_in_order = 0
         qp.answers.clear()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from .config import GlobalConfig, QpConfig, Sizes, StepError
 from .rsp_state import Answer, EmitAckOut, EmitNackOut, EmitSackOut, RevRow, RspQp, Rx
-from .spec import MPR_UNIT, PSN_MASK, RCVD_UNIT, SACK_BITMAP_BITS, Drop, MFlag, Syndrome
+from .spec import MPR_UNIT, PSN_MASK, RCVD_UNIT, SACK_BITMAP_BITS, Drop, MFlag, QpState, Syndrome
 
 _SIGN = 1 << 23
 _BITMAP = (1 << SACK_BITMAP_BITS) - 1
@@ -107,7 +107,7 @@ class Answers:
         qp = self.qp[index]
         if qp.error_due:
             raise StepError(f"QP {index}: QP_ERROR comes before any emit")
-        if qp.rcvd & 1 or qp.due_ends:
+        if (qp.rcvd & 1 or qp.due_ends) and qp.state != QpState.ERROR:
             raise StepError(f"QP {index}: ADVANCE and RECV_COMPLETE come before any emit")
         return qp
 

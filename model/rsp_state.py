@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from .spec import DATA_OPCODES, Ecn
 from .wire_packet import Packet
@@ -127,6 +127,9 @@ class RspQp:
     ack_plane: int = 0  # plane of the latest cause
     error_due: int = 0  # a step asked for QP_ERROR, which must come next
     a_in_order: int = 0  # the last accepted packet had A and was ePSN: ADVANCE still has to decide about prev_ar
+
+
+CTX_FIELDS = tuple(f.name for f in fields(RspQp))[: [f.name for f in fields(RspQp)].index("rev_time_on") + 1]  # names of layouts.rsp_ctx
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Responder: SACK triggers, snapshot, bitmap base, absorption, reverse path (MRC-REQ-216..239)."""
+"""Responder: SACK triggers, snapshot, bitmap base, absorption, reverse path (MRC-REQ-216 to 239)."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _held(b: Bench, sack: EmitSackOut) -> set[int]:
 @pytest.mark.parametrize("mpr", [128, 1024])
 @pytest.mark.parametrize("seed", range(4))
 def test_everything_held_is_reported_again(mpr: int, seed: int) -> None:
-    """MRC-REQ-225, 226, invariant 7: any 2 x ceil(mpr / 64) SACKs in a row name all that is held, so that lost ones hide nothing."""
+    """MRC-REQ-225, MRC-REQ-226, invariant 7: any 2 x ceil(mpr / 64) SACKs in a row name all that is held, so that lost ones hide nothing."""
     print(f"seed {seed}")
     rng = random.Random(f"held {mpr} {seed}")
     b = Bench(mpr=mpr)
@@ -281,7 +281,7 @@ def test_soft_sacks_may_be_absorbed() -> None:
 
 
 def test_reverse_path() -> None:
-    """MRC-REQ-230, 231: the causing plane, else the next one up; the first ACTIVE GOOD EV from the index, else any not DENIED; else dropped."""
+    """MRC-REQ-230, MRC-REQ-231: the causing plane, else the next one up; the first ACTIVE GOOD EV from the index, else any not DENIED; else dropped."""
     b = Bench()
     rows = [RevRow(0, 0b10, 0b11, 0, [10, 11]), RevRow(0, 0b01, 0b11, 0, [10, 11]), RevRow(0, 0b11, 0b11, 0, [10, 11]),
             RevRow(0, 0b10, 0b01, 0b01, [10, 11]), RevRow(0, 0, 0b11, 0, [10, 11])]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Responder: completions in order, WriteIMM, transport ACK, errors and the life of a QP (MRC-REQ-240..259)."""
+"""Responder: completions in order, WriteIMM, transport ACK, errors and the life of a QP (MRC-REQ-240 to 259)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_last_packet_first() -> None:
 
 
 def test_two_interleaved_complete_in_order() -> None:
-    """MRC-REQ-250, 251, O-01..O-03: in RQMSN order; each takes one receive; immediates 32 bits and lengths unchanged."""
+    """MRC-REQ-250, MRC-REQ-251, O-01..O-03: in RQMSN order; each takes one receive; immediates 32 bits and lengths unchanged."""
     b = Bench()
     b.take(3, _LAST_IMM, rqmsn=1, imm=2, dmalen=2 * 256)
     b.take(1, _LAST_IMM, rqmsn=0, imm=1, dmalen=2 * 256 - 1, plen=255)
@@ -137,13 +137,23 @@ def test_host_error_drops_all(due: bool) -> None:
 
 
 def test_write_error() -> None:
-    """MRC-REQ-243: host memory refused a payload: NAK 0x63 of cack_psn + 1, QP to ERROR; an earlier NAK is kept."""
+    """MRC-REQ-243: host memory refused a payload: NAK 0x63 of a PSN that the sender still holds, QP to ERROR; an earlier NAK is kept."""
     b = Bench()
     b.take(0)
     b.r.write_error(b.index, b.now)
     b.settle()
     (nak,) = b.drain()
-    assert (nak.syndrome, nak.psn, b.qp.state) == (Syndrome.NAK_REMOTE_OPERATION, b.psn(1), QpState.ERROR)  # type: ignore[union-attr]
+    assert (nak.syndrome, nak.psn, b.qp.state) == (Syndrome.NAK_REMOTE_OPERATION, b.psn(0), QpState.ERROR)  # type: ignore[union-attr]
+    b = Bench()
+    b.receive(0, _ONLY)  # the write of ePSN itself fails, before its ADVANCE
+    b.r.write_error(b.index, b.now)
+    b.settle()
+    assert [a.psn for a in b.drain()] == [b.psn(0)]  # type: ignore[union-attr]
+    b = Bench()
+    b.take(2)  # above a gap: the gap's PSN is what the sender holds for certain
+    b.r.write_error(b.index, b.now)
+    b.settle()
+    assert [a.psn for a in b.drain()] == [b.psn(0)]  # type: ignore[union-attr]
     b = Bench()
     b.receive(3, rkey=0)
     b.r.write_error(b.index, b.now)
@@ -151,7 +161,7 @@ def test_write_error() -> None:
 
 
 def test_error_of_the_host() -> None:
-    """MRC-REQ-244, 246: MODIFY to ERROR asks for a QP_ERROR step from any state; none in ERROR; other causes are refused."""
+    """MRC-REQ-244, MRC-REQ-246: MODIFY to ERROR asks for a QP_ERROR step from any state; none in ERROR; other causes are refused."""
     b = Bench()
     b.take(1, rkey=0)
     b.drain()
@@ -181,7 +191,7 @@ def test_life_cycle() -> None:
 
 
 def test_used_again_after_error() -> None:
-    """MRC-REQ-245, 247, O-08: RESET forgets everything; the next life starts clean at its own PSN, with receives posted in INIT."""
+    """MRC-REQ-245, MRC-REQ-247, O-08: RESET forgets everything; the next life starts clean at its own PSN, with receives posted in INIT."""
     b = Bench()
     b.take(3, _IMM, rqmsn=0)
     b.take(9, rkey=0)

@@ -60,7 +60,7 @@ def _run(start: int, packets: list[tuple[int, dict[str, int]]], arrivals: list[i
 @settings(max_examples=120, deadline=None)
 @given(_case())
 def test_any_order_equals_in_order(case: tuple[int, list[tuple[int, dict[str, int]]], list[int], list[dict[str, int]]]) -> None:
-    """MRC-REQ-204, 206, 210, 250, invariants 6-8, 10: placement, counts and completions do not depend on order, duplication, marks."""
+    """MRC-REQ-204, MRC-REQ-206, MRC-REQ-210, MRC-REQ-250, invariants 6-8, 10: placement, counts and completions do not depend on order, duplication, marks."""
     start, packets, arrivals, flags = case
     a, a_written = _run(start, packets, arrivals, flags)
     b, b_written = _run(start, packets, list(range(len(packets))), [{}] * len(packets))

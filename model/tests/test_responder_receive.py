@@ -1,4 +1,4 @@
-"""Responder: admission, PSN classes, packet checks, resources (MRC-REQ-190..215)."""
+"""Responder: admission, PSN classes, packet checks, resources (MRC-REQ-190 to 215)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .rsp_bench import HOST, LENGTH, MTU, RKEY, START, VA, Bench
 
 
 def test_admission_order() -> None:
-    """MRC-REQ-190, 191: the first failing check alone is counted, and nothing else changes."""
+    """MRC-REQ-190, MRC-REQ-191: the first failing check alone is counted, and nothing else changes."""
     b = Bench()
     before = copy.deepcopy(b.qp)
     fields = {"known": 0, "addr_ok": 0, "pkey_ok": 0}
@@ -54,7 +54,7 @@ def test_receives_in_rtr() -> None:
 @pytest.mark.parametrize("trimmed", [0, 1, 2])
 @pytest.mark.parametrize("start", [START, 0, 0x7FFFFF])
 def test_psn_classes(distance: int, drop: Drop | None, trimmed: int, start: int) -> None:
-    """MRC-REQ-192..196, S-01: the class boundaries, the same for trimmed packets, wherever the PSN starts."""
+    """MRC-REQ-192 to 196, S-01: the class boundaries, the same for trimmed packets, wherever the PSN starts."""
     b = Bench(start)
     for k in (0, 1, 3):  # ePSN = 2 and 3 is recorded
         b.take(k)
@@ -143,11 +143,11 @@ def test_pad_that_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("fields, region", [
-    ({"rkey": RKEY + 1}, {}), ({"va": VA - 1}, {}), ({"va": VA + LENGTH - MTU + 1}, {}), ({"va": VA + LENGTH}, {}), ({}, {"write": 0}),
+    ({"rkey": RKEY + 1}, {}), ({"rkey": RKEY + 8}, {}), ({"va": VA - 1}, {}), ({"va": VA + LENGTH - MTU + 1}, {}), ({"va": VA + LENGTH}, {}), ({}, {"write": 0}),
     ({}, {"valid": 0}), ({"va": (1 << 64) - MTU + 1}, {"va": (1 << 64) - 2 * MTU, "length": 1 << 20}),
 ])  # fmt: skip
 def test_access_refused(fields: dict[str, int], region: dict[str, int]) -> None:
-    """MRC-REQ-202, 203: R_Key, rights, bounds, wrap: NAK 0x62, memory untouched, QP to ERROR."""
+    """MRC-REQ-202, MRC-REQ-203: R_Key, rights, bounds, wrap: NAK 0x62, memory untouched, QP to ERROR."""
     b = Bench()
     b.control(Command.SET_REGION, Region(**{"rkey": RKEY, "va": VA, "length": LENGTH, "host": HOST, "write": 1, "valid": 1, **region}), 3)
     out = b.take(0, **fields)
@@ -156,7 +156,7 @@ def test_access_refused(fields: dict[str, int], region: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("va", [VA, VA + 3, VA + LENGTH - MTU])
 def test_access_granted(va: int) -> None:
-    """MRC-REQ-202, 204: written at once, whatever the order, at host + (va - region's va)."""
+    """MRC-REQ-202, MRC-REQ-204: written at once, whatever the order, at host + (va - region's va)."""
     b = Bench()
     out = b.take(99, va=va)
     assert (out.write, out.addr) == (1, HOST + va - VA)
@@ -165,7 +165,7 @@ def test_access_granted(va: int) -> None:
 def test_region_that_ends_at_the_top() -> None:
     """MRC-REQ-203: a range that ends exactly at 2^64 does not wrap."""
     b = Bench()
-    b.control(Command.SET_REGION, Region(rkey=9, va=(1 << 64) - MTU, length=MTU, host=HOST, write=1, valid=1), 0)
+    b.control(Command.SET_REGION, Region(rkey=9, va=(1 << 64) - MTU, length=MTU, host=HOST, write=1, valid=1), 1)
     assert b.take(0, rkey=9, va=(1 << 64) - MTU).addr == HOST
 
 
@@ -255,7 +255,7 @@ def test_duplicates_are_counted_by_reception() -> None:
 
 
 def test_error_state_answers_probes_only() -> None:
-    """MRC-REQ-240, 241: in ERROR after a NAK each probe gets that NAK; everything else is dropped and counted. Without a NAK, all is."""
+    """MRC-REQ-240, MRC-REQ-241: in ERROR after a NAK each probe gets that NAK; everything else is dropped and counted. Without a NAK, all is."""
     b = Bench()
     b.take(4, rkey=0)
     assert [a.syndrome for a in b.drain()] == [Syndrome.NAK_REMOTE_ACCESS]  # type: ignore[union-attr]
