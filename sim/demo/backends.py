@@ -44,12 +44,12 @@ def model(settings: Settings, folder: Path, watch: Watch) -> bytes:
 
 def rtl(settings: Settings, folder: Path, watch: Watch) -> bytes:
     """Two NICs in RTL in lockstep with the golden model; the training itself runs inside the simulation's Python."""
-    from verif.system.bench import system_bench
+    from verif.harness.bench import system_bench
 
     simulation = build(system_bench("board"), False)
     out = folder.absolute() / "rtl"
     outcome: list[Outcome] = []
-    spec = RunSpec("demo", "sim.demo.bench_train", out, "train_over_rtl", settings.seed, "board", {"steps": settings.steps}, TIMEOUT_S)
+    spec = RunSpec("demo", "sim.demo.bench_train", out, "train_over_rtl", settings.seed, "board", {"steps": settings.steps, "seed": settings.seed}, TIMEOUT_S)
     runner = threading.Thread(target=lambda: outcome.append(simulation.run(spec)), daemon=True)
     runner.start()
     tail = EventTail(out / EVENTS_FILE)

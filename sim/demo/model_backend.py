@@ -15,7 +15,7 @@ from sim.demo import plan
 from sim.demo.events import Event
 from sim.demo.training import Progress, Settings
 
-SIZES = Sizes(qps=1, planes=2, evs=4, active_evs=2)
+SIZES = Sizes(qps=1, planes=2, evs=8, active_evs=6)
 MEMORY = 0x8_0000
 STEP_TICKS = 4_000_000  # half a second on the wire
 TICK_US = 0.128

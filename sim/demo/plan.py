@@ -15,6 +15,7 @@ RECEIVE_AT = 0x4_0003  # where the peer's gradient arrives; odd on purpose
 REGION_BYTES = 0x2_0000
 MTU_CODE = 2  # 1024 bytes
 QP = 0
+TIMER_EXP = 6  # T = 66 us: several round trips of this fabric; dead paths are probed once per T
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def qp_config(side: int, sizes: Sizes) -> QpConfig:
     start = (0xFFFF80, 0x001000)
     return QpConfig(
         dest_qpn=sizes.qpn_base + QP, mtu=MTU_CODE, peer_ip=other.local_ip6, peer_mac=other.local_mac, sq_psn=start[side], rq_psn=start[1 - side],
-        req_mpr=sizes.window, rsp_mpr=sizes.window, cwnd=1 << 17, peer_max_wimm=sizes.max_wimm, ev_min_active=sizes.planes,
+        req_mpr=sizes.window, rsp_mpr=sizes.window, cwnd=1 << 17, timer_exp=TIMER_EXP, peer_max_wimm=sizes.max_wimm, ev_min_active=sizes.planes,
         path_credit=default_path_credit(sizes.window, sizes.active_evs * sizes.planes),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ one wrong bit anywhere on the way changes them. The exchange is the only thing t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,6 +26,9 @@ class Exchange(Protocol):
     def __call__(self, step: int, gradients: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
         """``gradients[r]`` is what rank r computed; returns what rank r received from the other."""
         ...
+
+
+Rounds = Generator[tuple[int, tuple[bytes, bytes]], tuple[bytes, bytes], "Result"]
 
 
 class MemoryExchange:
@@ -140,7 +143,21 @@ def _batches(count: int, settings: Settings) -> Iterator[NDArray[np.int64]]:
 
 
 def train(exchange: Exchange, settings: Settings, watch: Callable[[Progress], None] | None = None) -> Result:
-    """Trains both ranks step by step; each rank sees its half of every batch and the other's gradient only through ``exchange``.
+    """Trains both ranks step by step; see :func:`rounds`."""
+    steps = rounds(settings, watch)
+    step, gradients = next(steps)
+    while True:
+        try:
+            step, gradients = steps.send(exchange(step, gradients))
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+def rounds(settings: Settings, watch: Callable[[Progress], None] | None = None) -> Rounds:
+    """The training as a generator: yields a step's number and both gradients, wants back what each rank received, returns the result.
+
+    Each rank sees its half of every batch, and of the other's gradient only what came back.
 
     Raises:
         AssertionError: the ranks' weights differ after a step, which means that a gradient did not arrive as it was sent.
@@ -160,7 +177,7 @@ def train(exchange: Exchange, settings: Settings, watch: Callable[[Progress], No
             loss, gradient = rank.gradient(digits.train_x[part], digits.train_y[part])
             losses.append(loss)
             gradients.append(gradient)
-        received = exchange(step, (gradients[0].tobytes(), gradients[1].tobytes()))
+        received = yield step, (gradients[0].tobytes(), gradients[1].tobytes())
         for r, rank in enumerate(ranks):
             other = np.frombuffer(received[r], dtype=np.float32)
             # Rank 0's gradient is always the first operand, so that both ranks compute the same bits.
