@@ -33,7 +33,7 @@ from model.spec import Command, Drop, Health, PostStatus, QpState, WcStatus
 from verif.cases import Run
 from verif.harness.bench import clock_ns
 from verif.harness.native import LINK_COUNTERS, LOSSES, Native
-from verif.harness.stream import EventType, events
+from verif.harness.stream import Event, EventType, events
 from verif.lockstep import Lockstep, LockstepError
 from verif.lockstep_process import RemoteLockstep
 
@@ -130,6 +130,7 @@ class System:
         self.peer: dict[tuple[int, int], tuple[int, int]] = {}
         self.check_completions = True  # False: the scenario looks at `completions` itself
         self.check_memory = True
+        self.watch: Callable[[Event], None] | None = None  # sees every event of the harness, after the lockstep
         self.started = time.perf_counter()
 
     # --- time -------------------------------------------------------------------------------------------------------------------------
@@ -152,6 +153,8 @@ class System:
         if self.lockstep is not None:
             self.lockstep.feed(chunk)
         for event in events(chunk):
+            if self.watch is not None:
+                self.watch(event)
             if event.type == EventType.COMPLETION:
                 self._completed(event.nic, event.clock, event.aux, event.data)
             elif event.type == EventType.ANSWER:
