@@ -22,6 +22,7 @@ from model.spec import Drop, Opcode, Syndrome
 
 ANSWERS = 16  # answers of the longest kind for which each port keeps room of their own
 QUEUE = 4  # requestor descriptors accepted ahead of the builder, as many as the DMA reads ahead
+DEPARTURES = 8  # more than the descriptors between acceptance and departure: an owner that waits for acceptance may leave departures waiting
 STAMPED = 8  # ACKs and NAKs that wait for payload writes
 
 
@@ -70,7 +71,15 @@ class Egress(wiring.Component):
         p = self.p
         m.submodules.builder = builder = Builder(p)
         wiring.connect(m, wiring.flipped(self.payload), builder.payload)
-        wiring.connect(m, builder.depart, wiring.flipped(self.depart))
+        m.submodules.departures = departures = SyncFIFOBuffered(width=self.layouts.depart.size, depth=DEPARTURES)
+        m.d.comb += [
+            departures.w_data.eq(builder.depart.payload),
+            departures.w_en.eq(builder.depart.valid),
+            builder.depart.ready.eq(departures.w_rdy),
+            self.depart.payload.as_value().eq(departures.r_data),
+            self.depart.valid.eq(departures.r_rdy),
+            departures.r_en.eq(self.depart.ready),
+        ]
         m.d.comb += [builder.cfg_wr.eq(self.cfg_wr), builder.global_config.eq(self.global_config), builder.tick.eq(self.tick), builder.up.eq(self.up)]
 
         # --- acceptance: a place in a queue and room in the port -------------------------------------------------------------------------

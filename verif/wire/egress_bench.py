@@ -47,6 +47,7 @@ def outgoing(opcode: int, plane: int = 0, qp: int = 1, seed: int = 0, *, ipv4: b
         opcode, int(data), seed, ipv4=ipv4, pkey=0x8765, dest_qp=0x5A0312 + qp, se=0, m=0, var=0, r=0, tsr=0, hop_limit=config.hop_limit,
         smac=LOCAL_MAC + plane, dmac=PEER_MAC + plane, src_ip=(LOCAL_IP4 if ipv4 else LOCAL_IP6) + plane,
         dst_ip=(PEER_IP4 if ipv4 else PEER_IP6) + plane, ev=0x1234 + seed if ipv4 else 0xABCD1234 + seed, udp_dport=config.udp_port,
+        a=~seed >> 1 & 1, rtx=seed & 1,
         **{**({"payload": bytes((7 * i + seed) & 0xFF for i in range(5 + seed))} if data else {}), **changes},
     )  # fmt: skip
     if opcode in (Opcode.SACK, Opcode.NACK, Opcode.PROBE):

@@ -24,8 +24,8 @@ def test_every_opcode_with_unique_fields(ipv4: bool, swap: bool) -> None:
     """R-06, R-07, MRC-REQ-003 to 016: headers, addresses of the plane, classes, checksums, pad, ICRC; all-zero fields appear in none of it."""
     dscp = {cls: 63 - 5 * i for i, cls in enumerate(Dscp)}
     config = WireConfig(known_opcodes=CONFIG.known_opcodes, ev_swap=swap, udp_port=4793, hop_limit=77, dscp=dscp)
-    requests = [(outgoing(op, seed % 2, seed % 2, seed, ipv4=ipv4, config=config), seed % 2, seed % 2) for seed in range(3) for op in REQUESTS]
-    answers = [(outgoing(op, seed % 2, seed % 2, seed, ipv4=ipv4, config=config), seed % 2, seed % 2) for seed in range(3) for op in ANSWERS]
+    requests = [(outgoing(op, seed % 2, seed % 2, seed, ipv4=ipv4, config=config), seed % 2, seed % 2) for seed in range(4) for op in REQUESTS]
+    answers = [(outgoing(op, seed % 2, seed % 2, seed, ipv4=ipv4, config=config), seed % 2, seed % 2) for seed in range(4) for op in ANSWERS]
     run(requests, answers, config=config, ipv4=(ipv4, ipv4))
 
 

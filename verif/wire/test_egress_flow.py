@@ -33,6 +33,24 @@ def test_rate() -> None:
     assert bench.clock - 140 < words + 6 * 3 + 60, f"{bench.clock} clocks for {words} words"
 
 
+def test_departures_may_wait() -> None:
+    """O-07: an owner that takes no departure until its descriptors are accepted cannot block itself."""
+    bench = Bench(depart_go=lambda: accepted["all"])
+    accepted = {"all": False}
+    items = [data(5, psn & 1, psn) for psn in range(8)]
+
+    async def drive(ctx: Any) -> None:
+        await bench.configure(ctx)
+        await bench.requests(ctx, items)
+        await bench.quiet(ctx)
+        assert not bench.departs
+        accepted["all"] = True
+        await bench.quiet(ctx)
+
+    simulate(bench, drive)
+    bench.check(items, [])
+
+
 def test_full_port_does_not_hold_up_the_other() -> None:
     """X-07, O-07: port 0 does not take anything; the owner obeys room; port 1 goes on, and everything is there at the end."""
     stalled = {"on": True}

@@ -29,7 +29,7 @@ def test_every_opcode_with_unique_fields(ipv4: bool, swap: bool) -> None:
     """R-06, MRC-REQ-003, 004, 010 to 014: each shape, several patterns, both address families and EV codings."""
     config = WireConfig(known_opcodes=CONFIG.known_opcodes, ev_swap=swap)
     ends = {"ipv4": True, "src_ip": 0x0A000001, "dst_ip": 0xC0A80102, "ev": 0x4321} if ipv4 else {}
-    packets = [unique_packet(op, ts, seed, payload=bytes(range(seed)) if op in spec.DATA_OPCODES else b"", **ends)
+    packets = [unique_packet(op, ts, seed, a=seed >> 1, rtx=seed & 1, payload=bytes(range(seed)) if op in spec.DATA_OPCODES else b"", **ends)
                for op, ts in SHAPES for seed in range(4)]  # fmt: skip
     result = run([wire.build(p, config) for p in packets], config=config)
     assert set(result.drops) == {Drop.OPCODE} and len(result.drops) == 8  # the endpoint requests and responses
