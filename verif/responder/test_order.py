@@ -58,6 +58,19 @@ def test_write_imm_whose_last_packet_arrives_first() -> None:
     assert all(r["ctx"]["next_rqmsn"] == 0 for r in b.records if r["kind"] == Kind.RECEIVE)
 
 
+def test_an_end_above_the_gap_waits() -> None:
+    """MRC-REQ-250, 251: the message end is recorded in the row that cack_psn moves in, but above it."""
+    b = connected()
+    frames = message(0, 3 * 256, 0, 9)
+    for frame in (frames[2], frames[0]):
+        put(b, frame)
+    b.run()
+    assert b.completion == [] and acks(b) == [] and b.records[-1]["ctx"]["cack_psn"] == START
+    put(b, frames[1])
+    b.run()
+    assert [c["imm"] for c in b.completion] == [9] and acks(b) == [(2, 1)]
+
+
 def test_interleaved_messages_complete_in_order() -> None:
     """MRC-REQ-250 to 252: a WRITE between two WriteIMMs, all interleaved, backwards: completions by RQMSN, one ACK names the newest end."""
     b = connected()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from model.spec import Drop, Kind, NackReason, Opcode, QpState, Syndrome
+from hdl.layouts import REGION_CONFIG
+from model.spec import Command, Drop, Kind, NackReason, Opcode, QpState, Syndrome
 from verif.responder.bench import Bench
 
 M24 = 0xFFFFFF
@@ -73,12 +74,13 @@ def test_admission_order() -> None:
     b.run()
     wrong = {"known": 0, "qp": 1, "addr_ok": 0, "pkey_ok": 0}
     for missing, drop in ((0, Drop.UNKNOWN_QP), (1, Drop.QP_STATE), (2, Drop.ADDRESS), (3, Drop.PKEY)):
-        for opcode in (Opcode.WRITE_ONLY, Opcode.PROBE):
-            fields = dict(list(wrong.items())[missing:])
-            b.frame(fields.pop("qp", 0), opcode, START, **fields)
-        b.run()
-        assert b.drops[-2:] == [drop, drop] and b.tx == []
-    assert [v["write"] for v in b.verdict] == [0] * 4  # data frames only
+        for wrongs in (list(wrong.items())[missing:], list(wrong.items())[missing : missing + 1]):  # with all later ones, and alone
+            for opcode in (Opcode.WRITE_ONLY, Opcode.PROBE):
+                fields = dict(wrongs)
+                b.frame(fields.pop("qp", 0), opcode, START, **fields)
+            b.run()
+            assert b.drops[-2:] == [drop, drop] and b.tx == []
+    assert [v["write"] for v in b.verdict] == [0] * 8  # data frames only
     b.frame(0, Opcode.WRITE_ONLY, START, a=1)
     b.run()
     assert b.verdict[-1]["write"] == 1 and [f["opcode"] for f in b.tx] == [Opcode.ACK, Opcode.SACK]
@@ -135,6 +137,29 @@ def test_sound_packets_are_placed_at_once() -> None:
         assert b.verdict[-1] == {"write": 1, "addr": 0x80_0000 + va - 0x10000, "plen": fields["plen"], "qp": 0}
     sizes = sum(8 + 12 + 4 + 4 + 16 + (fields["plen"] + 3 & ~3) + 4 + 40 for _, fields in SOUND.values())
     assert b.records[-1]["ctx"]["rcvd_bytes"] == sizes and b.records[-1]["ctx"]["ooo_count"] == len(SOUND)
+
+
+def test_top_of_the_address_space() -> None:
+    """MRC-REQ-203: a payload may end at 2^64 and not pass it, even in a region that claims more."""
+    b = connected()
+    top = (1 << 64) - 64
+    b.command(Command.SET_REGION, 0, 5, REGION_CONFIG, rkey=5, va=top, length=1 << 20, host=0x900000, write=1, valid=1)
+    b.frame(0, Opcode.WRITE_ONLY, START, rkey=5, va=top + 60, plen=4)
+    b.run()
+    assert b.verdict[-1] == {"write": 1, "addr": 0x900000 + 60, "plen": 4, "qp": 0}
+    b.frame(0, Opcode.WRITE_ONLY, START + 1 & M24, rkey=5, va=top + 61, plen=4)
+    b.run()
+    assert b.verdict[-1]["write"] == 0 and b.tx[-1]["ext"]["ack"]["syndrome"] == Syndrome.NAK_REMOTE_ACCESS
+
+
+def test_read_only_region() -> None:
+    """MRC-REQ-202: a region without the write right, and one that is not valid."""
+    for right in ({"write": 0, "valid": 1}, {"write": 1, "valid": 0}):
+        b = connected()
+        b.command(Command.SET_REGION, 0, 5, REGION_CONFIG, rkey=5, va=0, length=1 << 20, host=0x900000, **right)
+        b.frame(0, Opcode.WRITE_ONLY, START, rkey=5, va=0)
+        b.run()
+        assert b.verdict[-1]["write"] == 0 and b.tx[-1]["ext"]["ack"]["syndrome"] == Syndrome.NAK_REMOTE_ACCESS
 
 
 @pytest.mark.parametrize("half", (0, 1))
