@@ -32,8 +32,8 @@ def lengths_ok(rx: Rx, mtu: int) -> bool:
 def host_address(regions: Sequence[Region], rkey: int, va: int, length: int) -> int | None:
     """Host address of [va, va + length) behind ``rkey``, or None when the access is refused.
 
-    The low bits of the R_Key name the region (their number is a power of two), which must be valid, have exactly that R_Key, allow writes and hold the whole range, which must not wrap at 2^64
-    (ending exactly there is no wrap).
+    The low bits of the R_Key name the region (the number of regions is a power of two), which must be valid, have exactly that R_Key, allow
+    writes and hold the whole range, which must not wrap at 2^64 (ending exactly there is no wrap).
     """
     region = regions[rkey % len(regions)]
     offset = va - region.va

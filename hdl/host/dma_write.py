@@ -16,7 +16,8 @@ class DmaWrite(wiring.Component):
     """Executes verdicts in order: writes the next payload of the stream to ``addr``, or lets it go.
 
     Verdicts with ``plen`` 0 have no payload in the stream. ``issued`` counts the writing verdicts taken, ``done`` those whose every
-    response has come, both modulo 2^16; at most ``outstanding`` are between. A response with an error gives one ``error`` item {qp}, before ``done`` counts that verdict.
+    response has come, both modulo 2^16; at most ``outstanding`` are between. A response with an error gives one ``error`` item {qp}, before
+    ``done`` counts that verdict.
     """
 
     def __init__(self, params: Params, *, outstanding: int = 16) -> None:

@@ -24,7 +24,8 @@ class Registers(wiring.Component):
     """AXI4-Lite subordinate, one access at a time, every access answered within a few clocks.
 
     A command leaves on ``cmd``; its status comes back on ``status`` and clears the busy bit. POST and POST_RECV
-    are answered FULL here while ``cq_room`` is 0, and pulse ``reserve`` when the owner accepted them, so that every accepted request has a place in the completion queue.
+    are answered FULL here while ``cq_room`` is 0, and pulse ``reserve`` when the owner accepted them, so that every
+    accepted request has a place in the completion queue.
     """
 
     def __init__(self, params: Params, *, drop_sources: int) -> None:

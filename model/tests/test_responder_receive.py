@@ -143,7 +143,8 @@ def test_pad_that_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("fields, region", [
-    ({"rkey": RKEY + 1}, {}), ({"rkey": RKEY + 8}, {}), ({"va": VA - 1}, {}), ({"va": VA + LENGTH - MTU + 1}, {}), ({"va": VA + LENGTH}, {}), ({}, {"write": 0}),
+    ({"rkey": RKEY + 1}, {}), ({"rkey": RKEY + 8}, {}), ({"va": VA - 1}, {}), ({"va": VA + LENGTH - MTU + 1}, {}), ({"va": VA + LENGTH}, {}),
+    ({}, {"write": 0}),
     ({}, {"valid": 0}), ({"va": (1 << 64) - MTU + 1}, {"va": (1 << 64) - 2 * MTU, "length": 1 << 20}),
 ])  # fmt: skip
 def test_access_refused(fields: dict[str, int], region: dict[str, int]) -> None:
