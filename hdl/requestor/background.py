@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Mux, Signal
 
-from hdl.requestor.bits import any_first, bind, clamp_row, rotate_left, serial, thermometer
+from hdl.requestor.bits import any_first, bind, bit_of, clamp_row, rotate_left, serial, thermometer
 from hdl.requestor.core import Core, Fetch
 from hdl.requestor.evchange import EvOp
 from model.spec import Kind
@@ -89,7 +89,7 @@ def add(c: Core) -> None:
             m.next = "ROW_DONE"
 
     with m.State("RETIRE_GOT"):
-        was_lost = c.row.lost.bit_select(c.psn[:6], 1)
+        was_lost = bit_of(c.row.lost, c.psn[:6])
         credit = (c.ev.credit - ~was_lost)[:16]
         with m.If(was_lost):
             m.d.sync += [ctx.inflight.eq(ctx.inflight + c.size), c.aux.lost_cnt.eq(c.aux.lost_cnt - 1)]

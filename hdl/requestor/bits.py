@@ -25,6 +25,11 @@ def bind(m: Module, value: ValueLike) -> Signal:
     return signal
 
 
+def bit_of(row: ValueLike, index: ValueLike) -> Value:
+    """The bit of ``row`` at ``index``, to read: a shift of full width, since the narrow one of ``bit_select`` is a lint error in Verilog."""
+    return (Value.cast(row) >> Value.cast(index))[0]
+
+
 def any_first(m: Module, bits: ValueLike) -> tuple[Value, Value]:
     """(some bit is set, index of the lowest set bit) of ``bits``, as a tree of depth log2(width). The index is 0 when none is set."""
     bits = Value.cast(bits)
@@ -33,7 +38,8 @@ def any_first(m: Module, bits: ValueLike) -> tuple[Value, Value]:
     while len(level) > 1:
         merged: list[tuple[Value, Value]] = []
         for (low, low_index), (high, high_index) in zip(level[::2], level[1::2], strict=True):
-            index = Cat(Mux(low, low_index, high_index), ~low & high)
+            # A leaf has no index bits yet; an expression of no bits would leave ranges like [-1:0] in the Verilog.
+            index = Cat(Mux(low, low_index, high_index), ~low & high) if len(low_index) else ~low & high
             merged.append((bind(m, low | high), bind(m, index)))
         level = merged
     found, index = level[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 
-from hdl.requestor.bits import serial
+from hdl.requestor.bits import bit_of, serial
 from hdl.requestor.core import Core, Fetch, one_more
 from hdl.requestor.evchange import EvOp
 from model import spec
@@ -181,7 +181,7 @@ def _nack(c: Core) -> None:
 
     with m.State("NACK_GOT"):
         usable = c.usable(c.psn)
-        out = c.row.out.bit_select(c.psn[:6], 1)
+        out = bit_of(c.row.out, c.psn[:6])
         echo = nack.echo_timestamp
         same = c.entropy_equal(nack.entropy, c.value) & ((echo == 0) | (echo == c.record.tick))
         with m.If(~(usable & out & same & (trimmed | resource | fatal))):
@@ -225,7 +225,7 @@ def _depart(c: Core) -> None:
         c.start_fetch(Fetch.DEPART, depart.psn)
 
     with m.State("DEPART_GOT"):
-        out = c.row.out.bit_select(c.psn[:6], 1)
+        out = bit_of(c.row.out, c.psn[:6])
         usable = c.usable(c.psn)
         live = (ctx.state == QpState.RTS) & ~depart.dropped & ~depart.read_error
         same = (c.record.evi == depart.evi) & (c.record.tick == depart.send_tick)

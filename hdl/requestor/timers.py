@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Mux, Signal
 
-from hdl.requestor.bits import first_cyclic, plane_of
+from hdl.requestor.bits import bit_of, first_cyclic, plane_of
 from hdl.requestor.core import Core, Fetch, one_more
 from hdl.requestor.evchange import EvOp
 from hdl.requestor.send import put_tx
@@ -100,10 +100,10 @@ def _timeout(c: Core) -> None:
         c.follow_error(WcStatus.RETRY_EXCEEDED)
 
     with m.State("TIMEOUT_GOT"):
-        with m.If(c.row.out.bit_select(c.psn[:6], 1)):
+        with m.If(bit_of(c.row.out, c.psn[:6])):
             m.d.sync += [head_lost.eq(1), ctx.head_free.eq(1)]
             c.start_ev(EvOp.BAD, "TIMEOUT_CHANGE")
-        with m.Elif(c.row.lost.bit_select(c.psn[:6], 1)):
+        with m.Elif(bit_of(c.row.lost, c.psn[:6])):
             m.d.sync += [ctx.hold.eq(0), ctx.head_free.eq(1)]
             m.next = "TIMEOUT_COMMIT"
         with m.Else():
