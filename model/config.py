@@ -1,7 +1,8 @@
 """Sizes of an instance and the configuration that the host writes, with the field names and units of ``hdl/layouts.py``.
 
 Every class knows the widths of its fields (``FIELDS``, in the order of the layout, least significant first), packs into the integer of a
-command's data words and back, and :meth:`Config.validate` says what is wrong with a configuration, why, and what would be right. The hardware
+command's data words and back, and :meth:`Config.validate` says what is wrong with a configuration, why, and what would be right. The
+hardware
 takes any bits of the right width; ``validate`` is what a driver calls before it writes them.
 
 The defaults are those of facts 4 to 7 (``spec.py``): base_rtt 12 us, reo_wnd = base_rtt, probe_time = 3 x base_rtt, sack_flush_time =

@@ -1,6 +1,7 @@
 """State of one QP's paths and its transitions: EV health and membership, credit, matches and RTT.
 
-A :class:`Path` is the row that ``layouts.path`` describes, an :class:`EvEntry` the rest of one EV. EVs of a QP are numbered plane x evs + index
+A :class:`Path` is the row that ``layouts.path`` describes, an :class:`EvEntry` the rest of one EV. EVs of a QP are numbered plane x evs +
+index
 inside the plane. Rules: docs/spec-paths.md (MRC-REQ-143 ...), from facts 5. :mod:`model.paths` selects, and offers all of this too.
 """
 

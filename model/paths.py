@@ -68,7 +68,8 @@ def first_in_scan(bits: int, ptr: int, r: int, r2: int, evs: int) -> tuple[int, 
 
 
 def usable_mask(path: Path, up: int, evi: int) -> int | None:
-    """``evi`` as the masked EV of a retransmission, or None when no other ACTIVE, not DENIED EV lies on a plane that is up (MRC-REQ-142)."""
+    """``evi`` as the masked EV of a retransmission, or None when no other ACTIVE, not DENIED EV lies on a plane that is up
+    (MRC-REQ-142)."""
     evs = path.evs
     for n, row in enumerate(path.planes):
         if up >> n & 1:

@@ -87,7 +87,7 @@ class FeedbackSteps(ReqBase):
             if q.usable(psn):
                 record = q.records[psn & q.window - 1]
                 evi, tick = record.evi, record.tick
-        if evi < 0 or q.ev[evi].value != fields.entropy:
+        if evi < 0 or not q.is_value(evi, fields.entropy):
             self.drops[Drop.EV_UNMATCHED] += 1
             return
         entry = q.ev[evi]
@@ -108,12 +108,8 @@ class FeedbackSteps(ReqBase):
             self.make_bad(q, evi, now)
 
     def _store_bits(self, q: ReqQp, cack: int, fields: Feedback) -> None:
-        """Acknowledged bits and loss evidence (MRC-REQ-080, 084).
-
-        Only PSNs above unack_psn whose record is usable: an acknowledged head can leave more than W PSNs between unack_psn and next_psn
-        (a transport ACK that overtook the SACK of the same arrivals), and their bits of the ring belong to newer PSNs.
-        """
-        low = max(0, s24(q.next_psn - 1 - q.unack_psn) - q.window) + q.unack_psn + 1 & M24  # first PSN that may be named
+        """Acknowledged bits and loss evidence (MRC-REQ-080, 084), of the at most W PSNs between unack_psn and next_psn."""
+        low = q.unack_psn + 1 & M24
         count = s24(q.next_psn - low)
         base = cack + s16(fields.sack_offset) & M24
         skip = s24(low - base)  # bits of the map below low
@@ -139,9 +135,7 @@ class FeedbackSteps(ReqBase):
         touched = (touched | touched >> window) & full
         covered = 0
         if inside and not self.glob.evidence_first_only:
-            above = s24(cack + 1 - base)  # bits of the map up to cack_psn
-            zeros = inside & ~fields.sack_bitmap & (ALL64 << above if above > 0 else ALL64) if above < 64 else 0
-            covered = zeros << at
+            covered = (inside & ~fields.sack_bitmap) << at
             covered = (covered | covered >> window) & full
         head = cack + 1 & M24
         if 0 <= s24(head - low) < count:
@@ -168,7 +162,7 @@ class FeedbackSteps(ReqBase):
             return NackOut(self._drop(Drop.NACK_IGNORED))
         record = q.records[psn & q.window - 1]
         evi = record.evi
-        if q.ev[evi].value != fields.entropy or (echo and echo != record.tick):
+        if not q.is_value(evi, fields.entropy) or (echo and echo != record.tick):
             return NackOut(self._drop(Drop.NACK_IGNORED))
         if reason == NackReason.UNEXP_EVENT:
             self.fail(q, WcStatus.REMOTE_OPERATION)

@@ -1,6 +1,7 @@
 """What each step of the requestor returns: the outputs of the commit record of its kind (``hdl/trace.py``), by the same names.
 
-A field that a step did not come to is 0: ``evi`` and ``credit`` of dropped feedback, ``evi`` of a SACK whose EV was not found. ``credit`` is
+A field that a step did not come to is 0: ``evi`` and ``credit`` of dropped feedback, ``evi`` of a SACK whose EV was not found. ``credit``
+is
 credit_used of that EV after the step. ``drop`` is a ``spec.Drop`` or 0xFF (not dropped).
 """
 

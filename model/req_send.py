@@ -6,7 +6,7 @@ from .config import StepError
 from .paths import Selection, add_credit, commit, select, usable_mask
 from .req_base import ReqBase
 from .req_results import DepartOut, SendOut
-from .req_state import DATA_OVERHEAD, HALF24, HALF32, IMM_BYTES, M16, M24, M32, ReqQp
+from .req_state import DATA_OVERHEAD, HALF24, HALF32, IMM_BYTES, M16, M24, M32, ReqQp, wire16
 from .spec import Opcode, QpState, WcStatus
 
 ALL64 = (1 << 64) - 1
@@ -36,7 +36,10 @@ class SendSteps(ReqBase):
         if not cwnd_open or q.msg_send == q.msg_tail:
             return False
         psn = q.next_psn
-        if (q.right_edge - psn) & M24 >= HALF24 or (psn - q.oldest) & M24 >= q.window:
+        if (q.right_edge - psn) & M24 >= HALF24:
+            return False
+        # The ring has to hold every unretired PSN, and every PSN above unack_psn: a SACK may retire its successor before an ACK moves it.
+        if (psn - q.oldest) & M24 >= q.window or (psn - q.unack_psn - 1) & M24 >= q.window:
             return False
         if q.send_pkt == 0 and q.wimm_open >= q.config.peer_max_wimm:
             return not q.message_of(q.msg_send).imm_valid
@@ -129,7 +132,7 @@ class SendSteps(ReqBase):
                 opcode = Opcode.WRITE_LAST if index else Opcode.WRITE_ONLY
         commit(q.path, choice)
         evi = choice.evi
-        tick = now & M16 or 1
+        tick = wire16(now)
         record.evi, record.tick, record.slot, record.end, record.rtx, record.size = evi, tick, slot, end, rtx, size
         entry = q.ev[evi]
         credit = add_credit(q.path, entry, evi, 1, q.config.path_credit)
@@ -167,7 +170,9 @@ class SendSteps(ReqBase):
             message.msn, message.raddr + offset & ALL64, message.rkey, message.length, imm, tick, credit,
         )  # fmt: skip
 
-    def depart(self, qp: int, probe: int, psn: int, evi: int, send_tick: int, tick: int, dropped: int, read_error: int, now: int) -> DepartOut:
+    def depart(
+        self, qp: int, probe: int, psn: int, evi: int, send_tick: int, tick: int, dropped: int, read_error: int, now: int
+    ) -> DepartOut:
         """A frame started to leave with timestamp ``tick``, or was lost inside the NIC (MRC-REQ-076, 077).
 
         ``evi``, ``send_tick``: what the SEND or PROBE step wrote, so that a late report does not touch a newer copy.

@@ -1,6 +1,7 @@
 """State of the requestor: plain slots dataclasses with the field names of ``hdl/layouts.py``, and what every step needs of them.
 
-Everything is an integer of the width of the layout, flags are 0 or 1. Per-PSN bits (out, lost, sacked, evidence cover) are integers of W bits,
+Everything is an integer of the width of the layout, flags are 0 or 1. Per-PSN bits (out, lost, sacked, evidence cover) are integers of W
+bits,
 bit = PSN mod W, where the hardware has rows of 64; W is ``Sizes.window``. Deadlines are 32-bit ticks compared as signed differences.
 """
 
@@ -222,6 +223,10 @@ class ReqQp:
     def usable(self, psn: int) -> bool:
         """Whether the record of ``psn`` may be used: the W newest sent PSNs (MRC-REQ-066)."""
         return (self.next_psn - 1 - psn) & M24 < self.window
+
+    def is_value(self, evi: int, entropy: int) -> bool:
+        """Whether an echoed entropy is the EV's value; over IPv4 only the low 16 bits travel (MRC-REQ-082)."""
+        return not (self.ev[evi].value ^ entropy) & (M16 if self.config.ipv4 else M32)
 
     def bit(self, psn: int) -> int:
         """The bit of ``psn`` in out, lost, sacked and cover."""

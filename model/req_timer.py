@@ -6,7 +6,7 @@ from .config import StepError
 from .paths import commit, select
 from .req_base import ReqBase
 from .req_results import EvAgeOut, ProbeOut, TimeoutOut
-from .req_state import HALF32, M24, M32, ProbeSlot, ReqQp, due, expiry_ticks
+from .req_state import HALF32, M24, M32, ProbeSlot, ReqQp, due, expiry_ticks, wire16
 from .spec import EV_MATCH_MAX_AGE, WcStatus
 
 TAIL, EV = 0, 1  # probe slots
@@ -20,7 +20,8 @@ class TimerSteps(ReqBase):
         """The timer of the oldest unacknowledged PSN expired (MRC-REQ-090 to 094)."""
         q = self._qp(qp, now, "TIMEOUT")
         if not q.timer_on or not due(now, q.timer_deadline):
-            raise StepError(f"TIMEOUT, QP {qp}: " + (f"the deadline {q.timer_deadline} is after {now & M32}" if q.timer_on else "the timer is off"))
+            why = f"the deadline {q.timer_deadline} is after {now & M32}" if q.timer_on else "the timer is off"
+            raise StepError(f"TIMEOUT, QP {qp}: {why}")
         q.expiry = min(q.expiry + 1, 255)
         q.retry = min(q.retry + 1, 255)
         if self.limit_reached(q):
@@ -29,8 +30,7 @@ class TimerSteps(ReqBase):
         result = TimeoutOut()
         head = (q.unack_psn + 1) & M24
         bit = q.bit(head)
-        # A head retired already (a SACK reported it before an ACK moved unack_psn) may lie outside the ring; its bits are then a newer PSN's.
-        if not q.unretired or not q.usable(head) or q.sacked & bit:
+        if head == q.next_psn or q.sacked & bit:
             q.want_probe = 1
         elif q.out & bit:
             evi = q.records[head & q.window - 1].evi
@@ -40,7 +40,7 @@ class TimerSteps(ReqBase):
         elif q.lost & bit:
             q.hold = 0
             q.head_free = 1
-        else:
+        else:  # retired: a SACK reported it before an ACK moved unack_psn
             q.want_probe = 1
         q.timer_deadline = (now + expiry_ticks(q.config, q.expiry + 1)) & M32
         return result
@@ -99,7 +99,7 @@ class TimerSteps(ReqBase):
             number = 0x8000 | q.probe_count
         else:
             raise StepError(f"PROBE, QP {qp}: slot {slot}; 0 is the tail's, 1 the EV's")
-        tick = now & 0xFFFF or 1
+        tick = wire16(now)
         q.probe_count = (q.probe_count + 1) & 0x7FFF
         _fill(kept, number, evi, tick)
         q.tx_pending += 1

@@ -28,7 +28,8 @@ __all__ = [
 
 
 class Due(NamedTuple):
-    """A step that may be taken now. ``arg``: RETIRE, JUDGE: the PSN; PROBE: the slot; EV_AGE: the EV; QP_ERROR: the cause; COMPLETE: the message."""
+    """A step that may be taken now. ``arg``: RETIRE, JUDGE: the PSN; PROBE: the slot; EV_AGE: the EV; QP_ERROR: the cause; COMPLETE: the
+    message."""
 
     kind: Kind
     arg: int = 0
@@ -49,7 +50,8 @@ class Requestor(ControlSteps, SendSteps, FeedbackSteps, WindowSteps, TimerSteps)
         """Steps of a QP that are due at ``now``, in the order of priority of architecture.md (EV_AGE last).
 
         ``room``: planes that can take a frame, by default all. A step taken can make later ones of the list illegal: ask again after it,
-        except that the RETIREs of one list, and after them its JUDGEs, may be taken one after the other. JUDGEs of a row whose PSNs await RETIRE are not listed
+        except that the RETIREs of one list, and after them its JUDGEs, may be taken one after the other. JUDGEs of a row whose PSNs await
+        RETIRE are not listed
         yet. An empty list, and :meth:`next_deadline` None, with something unfinished would be a hang.
         """
         q = self.qp[qp]
@@ -80,7 +82,8 @@ class Requestor(ControlSteps, SendSteps, FeedbackSteps, WindowSteps, TimerSteps)
         return found
 
     def settle(self, qp: int, now: int) -> list[CompleteOut]:
-        """Takes every due QP_ERROR, COMPLETE, RETIRE, JUDGE, TIMEOUT and EV_AGE step of a QP that drives itself; returns the completions."""
+        """Takes every due QP_ERROR, COMPLETE, RETIRE, JUDGE, TIMEOUT and EV_AGE step of a QP that drives itself; returns the
+        completions."""
         done: list[CompleteOut] = []
         while True:
             q = self.qp[qp]

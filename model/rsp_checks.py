@@ -32,13 +32,11 @@ def lengths_ok(rx: Rx, mtu: int) -> bool:
 def host_address(regions: Sequence[Region], rkey: int, va: int, length: int) -> int | None:
     """Host address of [va, va + length) behind ``rkey``, or None when the access is refused.
 
-    The region is the valid one of lowest index with that R_Key; it must allow writes and hold the whole range, which must not wrap at 2^64
+    The low bits of the R_Key name the region (their number is a power of two), which must be valid, have exactly that R_Key, allow writes and hold the whole range, which must not wrap at 2^64
     (ending exactly there is no wrap).
     """
-    for region in regions:
-        if region.valid and region.rkey == rkey:
-            offset = va - region.va
-            if not region.write or offset < 0 or offset + length > region.length or va + length > _ADDRESSES:
-                return None
-            return (region.host + offset) % _ADDRESSES
-    return None
+    region = regions[rkey % len(regions)]
+    offset = va - region.va
+    if not region.valid or region.rkey != rkey or not region.write or offset < 0 or offset + length > region.length or va + length > _ADDRESSES:
+        return None
+    return (region.host + offset) % _ADDRESSES

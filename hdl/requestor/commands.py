@@ -123,9 +123,10 @@ def _modify(c: Core, done: object) -> None:
         with m.Switch(wanted):
             with m.Case(QpState.RESET):
                 with m.If(ctx.tx_pending == 0):
+                    m.d.sync += c.reset_wait.eq(0)
                     m.next = "CMD_CLEAR"
                 with m.Else():  # served again after the next departure
-                    m.d.sync += c.reset_wait.eq(1)
+                    m.d.sync += [c.reset_wait.eq(1), c.reset_retry.eq(0)]
                     m.next = "IDLE"
             with m.Case(QpState.INIT):
                 with m.If(ctx.state == QpState.RESET):

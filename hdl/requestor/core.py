@@ -117,6 +117,7 @@ class Core(Contexts):
         self.error_msg = Signal(16)
         self.error_tell = Signal()  # the responder has to know
         self.reset_wait = Signal()  # a RESET command waits for departures
+        self.reset_retry = Signal()  # and one has come
         self.cmd_qp: Value = ports.cmd.payload.qp[:p.qp_bits]
 
         # Commit.

@@ -241,7 +241,7 @@ def _depart(c: Core) -> None:
             with m.Elif(hits[1]):
                 m.d.comb += applied.eq(1)
                 m.d.sync += ctx.ev_slot.tick.eq(depart.tick)
-        m.d.sync += [ctx.tx_pending.eq(ctx.tx_pending - 1), c.reset_wait.eq(0)]
+        m.d.sync += [ctx.tx_pending.eq(ctx.tx_pending - 1), c.reset_retry.eq(1)]
         m.d.comb += c.ports.depart.ready.eq(1)
         c.commit(Kind.DEPART, probe=depart.probe, psn=depart.psn, evi=depart.evi, send_tick=depart.send_tick, tick=depart.tick,
                  dropped=depart.dropped, read_error=depart.read_error, applied=applied)  # fmt: skip

@@ -31,7 +31,7 @@ def add(c: Core) -> None:
     complete_some, complete_first = first_cyclic(c.logic, c.complete_work, complete_qp)
     send_some, send_first = first_cyclic(c.logic, c.send_work, send_qp)
     requests = {
-        "CMD": (ports.cmd.valid & ~c.status_valid & ~c.reset_wait, c.cmd_qp),
+        "CMD": (ports.cmd.valid & ~c.status_valid & (~c.reset_wait | c.reset_retry), c.cmd_qp),
         "PORT": ((ports.up & c.admin) != c.port_up, None),
         "PEER": (ports.peer_error_in.valid, ports.peer_error_in.payload.qp),
         "DEPART": (ports.depart.valid, ports.depart.payload.qp),

@@ -13,7 +13,7 @@ from model.spec import Drop, Health, PostStatus, WcStatus
 
 SIZES = Sizes(qps=2, planes=2, evs=2, active_evs=2)
 MEMORY = 1 << 20
-RKEY = 0x1234_5678
+RKEY = 0x1234_567B  # its low bits name region 3
 TARGET = 0x8_0000  # upper half of the memory receives
 GUARD = 0xA5
 IP6, IP4 = 0xFD00 << 112, 0x0A00_0000

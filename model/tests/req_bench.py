@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from model.config import EvConfig, GlobalConfig, QpConfig, Sizes, WorkRequest
+from model.config import Config, EvConfig, GlobalConfig, QpConfig, Sizes, WorkRequest
 from model.req_results import CompleteOut, SendOut
 from model.req_state import DATA_OVERHEAD, IMM_BYTES
 from model.requestor import FeedbackFields, ReqQp, Requestor
@@ -19,8 +19,9 @@ def bring_up(requestor: Requestor, qp: int, config: QpConfig, evs: list[EvConfig
     total = requestor.sizes.total_evs
     if evs is None:
         evs = [EvConfig(EV_BASE + i, 1, Health.GOOD) for i in range(total)]
-    steps = [(Command.MODIFY, 0, QpState.INIT), (Command.SET_QP, 0, config), *((Command.SET_EV, i, ev) for i, ev in enumerate(evs)),
-             (Command.MODIFY, 0, QpState.RTR), (Command.MODIFY, 0, QpState.RTS)]  # fmt: skip
+    steps: list[tuple[Command, int, Config | int]] = [(Command.MODIFY, 0, QpState.INIT), (Command.SET_QP, 0, config)]
+    steps += [(Command.SET_EV, i, ev) for i, ev in enumerate(evs)]
+    steps += [(Command.MODIFY, 0, QpState.RTR), (Command.MODIFY, 0, QpState.RTS)]
     for op, index, data in steps:
         assert requestor.control(op, qp, index, data, 0).status == PostStatus.OK
 
@@ -81,7 +82,7 @@ class Peer:
 class Bench:
     """One QP in RTS with convenient steps. ``now`` moves only by :meth:`wait`, ``settle`` runs after each feedback."""
 
-    def __init__(self, sizes: Sizes = SIZES, evs: list[EvConfig] | None = None, glob: GlobalConfig | None = None, **config: int) -> None:
+    def __init__(self, sizes: Sizes = SIZES, *, evs: list[EvConfig] | None = None, glob: GlobalConfig | None = None, **config: int) -> None:
         self.requestor = Requestor(sizes)
         if glob is not None:
             self.requestor.control(Command.SET_GLOBAL, 0, 0, glob, 0)
@@ -116,7 +117,8 @@ class Bench:
         return out
 
     def depart(self, out: SendOut, **changes: int) -> int:
-        values = {"probe": 0, "psn": out.psn, "evi": out.evi, "send_tick": out.send_tick, "tick": out.send_tick, "dropped": 0, "read_error": 0}
+        values = {"probe": 0, "psn": out.psn, "evi": out.evi, "send_tick": out.send_tick, "tick": out.send_tick, "dropped": 0}
+        values |= {"read_error": 0}
         return self.requestor.depart(0, **(values | changes), now=self.now).applied
 
     def send_all(self) -> list[SendOut]:
@@ -155,7 +157,7 @@ def check_state(requestor: Requestor, qp: int) -> None:
     unretired = (q.out | q.lost).bit_count()
     assert q.unretired == unretired
     assert not q.sacked & ~(q.out | q.lost)
-    assert (q.next_psn - 1 - q.right_edge) & 0xFFFFFF in (0, *range(1 << 23, 1 << 24)), "beyond right_edge"
+    assert (q.right_edge - (q.next_psn - 1)) & 0xFFFFFF < 1 << 23, "9: beyond right_edge"
     assert q.wimm_open <= q.config.peer_max_wimm
     names = [q.records[p].evi for p in range(q.window) if q.out >> p & 1]
     for evi, entry in enumerate(q.ev):

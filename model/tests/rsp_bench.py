@@ -11,7 +11,7 @@ from model.spec import PSN_MASK, Command, Drop, Kind, Opcode, PostStatus, QpStat
 
 MTU = 256
 START = 0xFFFFF0  # the PSN wraps in every test
-RKEY, VA, HOST, LENGTH = 0x77, 0x10_0000, 0x4000, 1 << 20
+RKEY, VA, HOST, LENGTH = 0x73, 0x10_0000, 0x4000, 1 << 20  # the low bits of the R_Key name region 3
 
 
 class Bench:

@@ -107,7 +107,7 @@ def test_unreadable_source_and_unwritable_target() -> None:
     assert _statuses(pair, 0) == [WcStatus.LOCAL_MEMORY]
     assert pair.a.responder.qp[0].state == QpState.ERROR and pair.a.requestor.qp[1].state == QpState.RTS
     pair = Pair(1)
-    pair.b.register(4, 0x55, MEMORY + 4096, 4096)
+    pair.b.register(5, 0x55, MEMORY + 4096, 4096)
     pair.b.post_recv(0, 6)
     pair.a.post_write(0, 0, MEMORY + 4096, 16, 0x55, 1)
     pair.link.run(1000)

@@ -44,7 +44,8 @@ def test_planes_rotate_and_evs_rotate_inside() -> None:
 
 
 def test_permutation_and_redraw() -> None:
-    """MRC-REQ-136, MRC-REQ-137: position i is EV i XOR r; at the wrap the LFSR steps once and r is its low bits, in the chosen plane only."""
+    """MRC-REQ-136, MRC-REQ-137: position i is EV i XOR r; at the wrap the LFSR steps once and r is its low bits, in the chosen plane
+    only."""
     p = path(row(r=2, ptr=1))
     assert take(p, 3) == [3, 0, 1]  # positions 1, 2, 3
     drawn = paths.lfsr_step(0xACE1)
@@ -130,6 +131,13 @@ def test_restore_a_in_plane_passed_over() -> None:
     assert select(path(row(good=0, skip=6), row(), plane_ptr=1), 3, 3, True).restored == -1  # type: ignore[union-attr]
 
 
+def test_restore_a_takes_the_first_plane_passed_over() -> None:
+    """MRC-REQ-139: of two planes passed over, the first in rotation; one EV only."""
+    p = path(row(good=0, skip=8), row(good=0, skip=2), row(), row(), plane_ptr=0)
+    choice = select(p, 15, 15, True)
+    assert choice is not None and (choice.plane, choice.restored) == (2, 3)
+
+
 def test_fallback_skip_then_bad() -> None:
     """MRC-REQ-141: no ACTIVE GOOD EV on a plane that is up: the first SKIP (it becomes GOOD), else ASSUMED_BAD (it stays), never DENIED."""
     p = path(row(good=0, skip=0b0100, bad=0b0011), row(good=0, bad=0b1111))
@@ -197,7 +205,8 @@ def test_skip_only_active_good() -> None:
 
 
 def test_controller() -> None:
-    """MRC-REQ-131, MRC-REQ-149, MRC-REQ-151: DENIED from any health with demotion and without ev_min_active, back to GOOD with promotion."""
+    """MRC-REQ-131, MRC-REQ-149, MRC-REQ-151: DENIED from any health with demotion and without ev_min_active, back to GOOD with
+    promotion."""
     p = path(row(active=0b0001, good=0b0011))
     paths.deny(p, 0)
     assert paths.health(p, 0) == Health.DENIED and p.planes[0].active == 0b0010
@@ -297,8 +306,8 @@ def test_select_equals_the_text(seed: int) -> None:
     for _ in range(rng.choice((1, 2, 4))):
         kinds = [rng.choice("gggsbd") for _ in range(evs)]
         bits = {k: sum(1 << i for i, c in enumerate(kinds) if c == k) for k in "gsb"}
-        rows.append(PlaneRow(rng.getrandbits(evs) | rng.getrandbits(evs), bits["g"], bits["s"], bits["b"], rng.getrandbits(evs) & rng.getrandbits(evs),
-                             rng.randint(0, evs), rng.randrange(evs)))  # fmt: skip
+        active, full = rng.getrandbits(evs) | rng.getrandbits(evs), rng.getrandbits(evs) & rng.getrandbits(evs)
+        rows.append(PlaneRow(active, bits["g"], bits["s"], bits["b"], full, rng.randint(0, evs), rng.randrange(evs)))
     p = Path(evs, rng.randrange(len(rows)), rng.randint(1, 0xFFFF), rows)
     up, room = rng.getrandbits(len(rows)) | rng.getrandbits(len(rows)), rng.getrandbits(len(rows)) | rng.getrandbits(len(rows))
     credit = rng.random() < 0.5
@@ -308,7 +317,8 @@ def test_select_equals_the_text(seed: int) -> None:
     assert (got is None) == (want is None)
     if got is not None and want is not None:
         assert (got.plane, got.evi) == want[:2] and got.restored in want[2]
-        goods = [n for n, r in enumerate(rows) if up >> n & 1 and (r.active & r.good & ~(0 if masked is None or masked // evs != n else 1 << masked % evs))]
+        left_out = {masked} if masked is not None else set()
+        goods = [n for n, r in enumerate(rows) if up >> n & 1 and {n * evs + i for i in range(evs) if r.active & r.good & 1 << i} - left_out]
         assert got.fallback == (not goods)
         before = sum(r.skip.bit_count() for r in rows)
         commit(p, got)
@@ -317,7 +327,8 @@ def test_select_equals_the_text(seed: int) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["skip", "bad", "deny", "allow", "probe"]), st.integers(0, 7), st.integers(0, 2)), max_size=60))
 def test_membership_invariants(events: list[tuple[str, int, int]]) -> None:
-    """Invariants 2, 4 and 5: ACTIVE counts per plane never change, DENIED only by the controller, ev_min_active unless the controller denies."""
+    """Invariants 2, 4 and 5: ACTIVE counts per plane never change, DENIED only by the controller, ev_min_active unless the controller
+    denies."""
     p = path(row(active=0b0111), row(active=0b0111))
     entries = [EvEntry() for _ in range(8)]
     denied: set[int] = set()

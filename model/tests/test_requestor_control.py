@@ -32,11 +32,13 @@ def test_defaults_are_valid() -> None:
 
 
 @pytest.mark.parametrize(("config", "word"), [
-    (QpConfig(mtu=5), "mtu"), (QpConfig(timer_exp=25), "timer_exp"), (QpConfig(exp_cnt=26), "exp_cnt"), (QpConfig(linear_cnt=0, exp_cnt=0), "try"),
-    (QpConfig(lfsr_seed=0), "lfsr_seed"), (QpConfig(dest_qpn=2), "reserved"), (QpConfig(rsp_mpr=100), "rsp_mpr"), (QpConfig(sq_psn=0x1FFFFFF), "24 bits"),
-    (QpConfig(cwnd=100), "cwnd"), (QpConfig(path_credit=0), "path_credit"), (QpConfig(peer_mac=0xFF), "lowest byte"), (QpConfig(req_mpr=0), "req_mpr"),
-    (QpConfig(ipv4=1, peer_ip=1 << 32), "IPv4"), (GlobalConfig(base_rtt=1 << 15), "base_rtt"), (GlobalConfig(dscp_trimmed=46), "dscp_trimmed"),
-    (GlobalConfig(udp_port=0), "udp_port"), (Region(va=1 << 63, length=(1 << 63) + 1), "wrap"), (QpConfig(ev_min_active=5), "ev_min_active"),
+    (QpConfig(mtu=5), "mtu"), (QpConfig(timer_exp=25), "timer_exp"), (QpConfig(exp_cnt=26), "exp_cnt"),
+    (QpConfig(linear_cnt=0, exp_cnt=0), "try"), (QpConfig(lfsr_seed=0), "lfsr_seed"), (QpConfig(dest_qpn=2), "reserved"),
+    (QpConfig(rsp_mpr=100), "rsp_mpr"), (QpConfig(sq_psn=0x1FFFFFF), "24 bits"), (QpConfig(cwnd=100), "cwnd"),
+    (QpConfig(path_credit=0), "path_credit"), (QpConfig(peer_mac=0xFF), "lowest byte"), (QpConfig(req_mpr=0), "req_mpr"),
+    (QpConfig(ipv4=1, peer_ip=1 << 32), "IPv4"), (QpConfig(ev_min_active=5), "ev_min_active"),
+    (GlobalConfig(base_rtt=1 << 15), "base_rtt"), (GlobalConfig(dscp_trimmed=46), "dscp_trimmed"), (GlobalConfig(udp_port=0), "udp_port"),
+    (Region(va=1 << 63, length=(1 << 63) + 1), "wrap"),
 ])  # fmt: skip
 def test_validate_names_what_is_wrong(config: Config, word: str) -> None:
     """MRC-REQ-050, S-03, R-20: a wrong configuration is refused with what, why and what would be right."""
@@ -104,6 +106,10 @@ def test_post_numbers() -> None:
     got = [(m.first_psn, m.last_psn, m.msn, m.rqmsn) for m in b.q.messages[:5]]
     assert got == [(0xFFFFF0, 0xFFFFF0, 0, 0), (0xFFFFF1, 0xFFFFF2, 1, 0), (0xFFFFF3, 6, 2, 1), (7, 7, 3, 1), (8, 8, 4, 2)]
     assert b.q.post_psn == 9 and b.q.msg_tail == 5
+    b.q.next_msn = b.q.next_rqmsn = 0xFFFF
+    b.post(1, 1)
+    b.post(1, 2)
+    assert [(m.msn, m.rqmsn) for m in b.q.messages[5:7]] == [(0xFFFF, 0xFFFF), (0, 0)]
 
 
 def test_post_refusals_in_order() -> None:
@@ -136,6 +142,7 @@ def test_completions_in_order_with_cause_and_flush() -> None:
     with pytest.raises(StepError, match="REMOTE_ACCESS"):
         b.requestor.qp_error(0, WcStatus.RETRY_EXCEEDED, 1, b.now)
     assert b.kinds()[:2] == [Kind.QP_ERROR, Kind.COMPLETE]
+    b.q.hold = b.q.want_probe = b.q.bad_probe_on = 1
     b.requestor.qp_error(0, WcStatus.REMOTE_ACCESS, 2, b.now)
     q = b.q
     assert (q.state, q.timer_on, q.probe_on, q.want_probe, q.bad_probe_on, q.hold) == (QpState.ERROR, 0, 0, 0, 0, 0)

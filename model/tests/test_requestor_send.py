@@ -38,7 +38,8 @@ def test_segmentation(mtu: int, imm: int | None) -> None:
 
 
 def test_window_stalls_at_exactly_mpr() -> None:
-    """MRC-REQ-072, R-01: 128 packets leave with ACKs withheld, then a clean stall; a SACK opens exactly what it says; the largest edge stays."""
+    """MRC-REQ-072, R-01: 128 packets leave with ACKs withheld, then a clean stall; a SACK opens exactly what it says; the largest edge
+    stays."""
     b = Bench(sq_psn=0xFFFFF0, req_mpr=128)
     b.post(1 << 20)
     sent = b.send_all()
@@ -86,6 +87,22 @@ def test_ring_limits_when_the_oldest_is_stuck() -> None:
     b.sack(sent[0])
     assert len(b.send_all()) == 128
     b.check()
+
+
+def test_ring_waits_for_retire() -> None:
+    """MRC-REQ-073: an acknowledged PSN holds its place in the ring until its RETIRE step."""
+    b = Bench(req_mpr=1024)
+    b.peer.mpr = 8
+    b.post(1 << 20)
+    sent = b.send_all()
+    for out in sent:
+        b.peer.arrive(out)
+    b.sack(sent[-1], settle=False)
+    assert not b.requestor.can_send(0, b.now, b.room)
+    b.requestor.retire(0, sent[1].psn, b.now)
+    assert not b.requestor.can_send(0, b.now, b.room), "a later place does not help"
+    b.requestor.retire(0, sent[0].psn, b.now)
+    assert len(b.send_all()) == 2
 
 
 def test_cwnd_rules() -> None:
@@ -166,7 +183,8 @@ def lose(b: Bench, out: SendOut, reason: int = NackReason.TRIMMED_LASTHOP) -> No
 
 
 def test_retransmission_fields_order_and_fresh_ev() -> None:
-    """MRC-REQ-070, MRC-REQ-075, R-18, invariant 13: oldest first, before new data, same headers, rtx and A set, another EV, no credit needed."""
+    """MRC-REQ-070, MRC-REQ-075, R-18, invariant 13: oldest first, before new data, same headers, rtx and A set, another EV, no credit
+    needed."""
     b = Bench(path_credit=1, mtu=1)
     b.post(512 * 3 + 100, imm=0xCAFE)
     b.post(512 * 20)

@@ -143,7 +143,7 @@ def test_pad_that_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("fields, region", [
-    ({"rkey": RKEY + 1}, {}), ({"va": VA - 1}, {}), ({"va": VA + LENGTH - MTU + 1}, {}), ({"va": VA + LENGTH}, {}), ({}, {"write": 0}),
+    ({"rkey": RKEY + 1}, {}), ({"rkey": RKEY + 8}, {}), ({"va": VA - 1}, {}), ({"va": VA + LENGTH - MTU + 1}, {}), ({"va": VA + LENGTH}, {}), ({}, {"write": 0}),
     ({}, {"valid": 0}), ({"va": (1 << 64) - MTU + 1}, {"va": (1 << 64) - 2 * MTU, "length": 1 << 20}),
 ])  # fmt: skip
 def test_access_refused(fields: dict[str, int], region: dict[str, int]) -> None:
@@ -165,7 +165,7 @@ def test_access_granted(va: int) -> None:
 def test_region_that_ends_at_the_top() -> None:
     """MRC-REQ-203: a range that ends exactly at 2^64 does not wrap."""
     b = Bench()
-    b.control(Command.SET_REGION, Region(rkey=9, va=(1 << 64) - MTU, length=MTU, host=HOST, write=1, valid=1), 0)
+    b.control(Command.SET_REGION, Region(rkey=9, va=(1 << 64) - MTU, length=MTU, host=HOST, write=1, valid=1), 1)
     assert b.take(0, rkey=9, va=(1 << 64) - MTU).addr == HOST
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from amaranth.hdl import Cat, signed
+from amaranth.hdl import Cat, Const, signed
 from amaranth.lib import data
 from amaranth.sim import Simulator
 
@@ -76,11 +76,12 @@ class Bench:
     clock: int = 0
     tick: int = 0
     ready: Callable[[str], bool] = lambda name: True
+    trace_on: bool = True  # False: the requestor without trace ports; no records then
     on_record: Callable[[dict[str, Any]], None] | None = None
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.dut = Requestor(self.params.with_(trace=True))
+        self.dut: Any = None
         self.layouts = Layouts(self.params)
         self.trace = TraceLayouts(self.params)
         all_planes = (1 << self.params.planes) - 1
@@ -112,7 +113,7 @@ class Bench:
                 port = getattr(dut, name) if "." not in name else outputs[name.split(".")[0]].ready
                 ctx.set(port, value)
                 self._last[name] = value
-        flags = ctx.get(Cat(dut.tx.valid, dut.status.valid, dut.completion.valid, dut.peer_error_out.valid, dut.trace_valid, dut.drop.valid,
+        flags = ctx.get(Cat(dut.tx.valid, dut.status.valid, dut.completion.valid, dut.peer_error_out.valid, dut.trace_valid if self.trace_on else Const(0, 1), dut.drop.valid,
                             dut.cmd.ready, dut.rx.ready, dut.depart.ready, dut.peer_error_in.ready))  # fmt: skip
         if flags & 1 and levels["tx.ready"]:
             tx = decode(self.layouts.tx, ctx.get(dut.tx.payload.as_value()))
@@ -165,6 +166,14 @@ class Bench:
     async def quiet(self, clocks: int = 300) -> None:
         """Lets ``clocks`` pass."""
         await self.run(None, clocks)
+
+    async def rest(self, clocks: int = 60) -> None:
+        """Lets clocks pass until no step has come for ``clocks``."""
+        count, since = len(self.records), self.clock
+        while self.clock - since < clocks:
+            await self.step()
+            if len(self.records) != count:
+                count, since = len(self.records), self.clock
 
     # --- host ------------------------------------------------------------------------------------------------------------------------------------
     async def command(self, op: Command, qp: int = 0, index: int = 0, layout: data.Layout | None = None, limit: int = 2000, **fields: Any) -> int:
@@ -246,16 +255,28 @@ def packet_size(tx: dict[str, Any]) -> int:
     return 8 + headers + (tx["plen"] + 3 & ~3) + 4 + spec.ROUTING_BYTES
 
 
+_compiled: dict[Params, tuple[Requestor, Simulator, list[Any]]] = {}
+
+
 def simulate(test: Callable[[Bench], Awaitable[None]], params: Params, seed: int = 0, **options: Any) -> Bench:
-    """Runs ``test`` on a fresh requestor of ``params``."""
+    """Runs ``test`` on a requestor of ``params`` out of reset. The compiled simulator of equal parameters is used again."""
     bench = Bench(params, seed, **options)
-    sim = Simulator(bench.dut)
-    sim.add_clock(1e-8)
+    key = bench.params.with_(trace=bench.trace_on)
+    if key not in _compiled:
+        dut, running = Requestor(key), []
+        sim = Simulator(dut)
+        sim.add_clock(1e-8)
 
-    async def process(ctx: Any) -> None:
-        bench.ctx = ctx
-        await test(bench)
+        async def process(ctx: Any) -> None:
+            current, body = running[0]
+            current.ctx = ctx
+            await body(current)
 
-    sim.add_testbench(process)
+        sim.add_testbench(process)
+        _compiled[key] = dut, sim, running
+    bench.dut, sim, running = _compiled[key]
+    if running:
+        sim.reset()
+    running[:] = [(bench, test)]
     sim.run()
     return bench
