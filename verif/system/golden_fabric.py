@@ -21,6 +21,7 @@ from verif.recorded import RecordedPair
 FIFO_BYTES = 9000  # what may wait in a plane's frame FIFO: two frames of the largest MTU
 SETTINGS = {"delay": 100, "jitter": 0, "drop": 0, "corrupt": 0, "duplicate": 0, "reorder": 0, "reorder_clocks": 500, "mark": 0, "trim": 0,
             "trim_lasthop": 0, "trim_cut_lengths": 0, "tx_period": 1}  # fmt: skip
+_OVERHEAD = 14 + 40 + 8 + 12 + 24 + 4  # headers and ICRC of a data frame
 _CE = 3
 _UNCHECKED6, _UNCHECKED4 = (14, 15, 16, 17, 21), (15, 22)  # bytes of the IP header that the ICRC leaves out
 
@@ -68,6 +69,7 @@ class FabricPair(RecordedPair):
         self.link_up = [[True] * params.planes for _ in range(2)]
         self.admin = [(1 << params.planes) - 1] * 2
         self.free_at = [[0] * params.planes for _ in range(2)]  # clock at which a plane has sent what waits
+        self.fifo_at = [[0] * params.planes for _ in range(2)]  # the same of data alone, known within the tick
         self.last_due = [[0] * params.planes for _ in range(2)]
         self.queue: list[tuple[int, int, int, int, int, bytes, Packet | None, bool]] = []
         self.order = 0
@@ -89,13 +91,20 @@ class FabricPair(RecordedPair):
                 if busy and qp in busy and busy[now % len(busy)] != qp:
                     return None
                 room &= sum(1 << plane for plane in range(self.p.planes) if self._waiting(nic, plane) < FIFO_BYTES)
-                return inner(qp, now, room, *args[2:]) if room else None
+                out = inner(qp, now, room, *args[2:]) if room else None
+                if out is not None:
+                    self._occupy(self.fifo_at, nic, out.plane, out.plen + _OVERHEAD)
+                return out
 
             setattr(requestor, name, paced)
 
     def _waiting(self, nic: int, plane: int) -> int:
         period = max(1, self.settings[nic][plane]["tx_period"])
-        return max(0, self.free_at[nic][plane] - self.now * self.p.tick_div) * self.p.port_width // 8 // period
+        return max(0, self.fifo_at[nic][plane] - self.now * self.p.tick_div) * self.p.port_width // 8 // period
+
+    def _occupy(self, until: list[list[int]], nic: int, plane: int, size: int) -> None:
+        beats = -(-size * 8 // self.p.port_width) * max(1, self.settings[nic][plane]["tx_period"])
+        until[nic][plane] = max(self.now * self.p.tick_div, until[nic][plane]) + beats
 
     # --- ports --------------------------------------------------------------------------------------------------------------------------
     def link(self, nic: int, plane: int, up: bool) -> None:
@@ -139,8 +148,7 @@ class FabricPair(RecordedPair):
         number, settings, counts = self.frame, self.settings[nic][plane], self.counts[nic][plane]
         frame = build(packet, self.ends[nic].wire)
         counts["sent"] += 1
-        beats = -(-len(frame) * 8 // self.p.port_width) * max(1, settings["tx_period"])
-        self.free_at[nic][plane] = max(self.now * self.p.tick_div, self.free_at[nic][plane]) + beats
+        self._occupy(self.free_at, nic, plane, len(frame))
         self.event(EventType.SENT, nic, plane, number=number, data=frame)
         if not self.link_up[nic][plane] or not self.link_up[1 - nic][plane]:
             return self._lose(nic, plane, number, "down")
