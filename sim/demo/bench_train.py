@@ -111,7 +111,7 @@ async def train_over_rtl(dut: Any) -> None:
     settings = Settings(steps=run.parameters["steps"], seed=run.parameters["seed"])
     system = System(dut, run)
     exchange = RtlExchange(system, settings)
-    system.watch = exchange.saw
+    system.watchers.append(exchange.saw)
     try:
         result = await _train(run, exchange, settings)
         await system.finish()

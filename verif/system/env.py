@@ -130,7 +130,7 @@ class System:
         self.peer: dict[tuple[int, int], tuple[int, int]] = {}
         self.check_completions = True  # False: the scenario looks at `completions` itself
         self.check_memory = True
-        self.watch: Callable[[Event], None] | None = None  # sees every event of the harness, after the lockstep
+        self.watchers: list[Callable[[Event], None]] = []  # called with every event, before the environment's own checks of it
         self.started = time.perf_counter()
 
     # --- time -------------------------------------------------------------------------------------------------------------------------
@@ -153,8 +153,8 @@ class System:
         if self.lockstep is not None:
             self.lockstep.feed(chunk)
         for event in events(chunk):
-            if self.watch is not None:
-                self.watch(event)
+            for watcher in self.watchers:
+                watcher(event)
             if event.type == EventType.COMPLETION:
                 self._completed(event.nic, event.clock, event.aux, event.data)
             elif event.type == EventType.ANSWER:
@@ -192,16 +192,21 @@ class System:
         if expected is not None and value & 0xFF != expected[0]:
             raise CheckError(f"NIC {'AB'[nic]}: {expected[1]} is answered {PostStatus(value & 0xFF).name}, not {PostStatus(expected[0]).name}")
 
-    async def read(self, nic: int, address: int) -> int:
-        """A register."""
+    def _ask(self, nic: int, address: int) -> int:
         self._tag += 1
-        tag = self._tag
-        self.native.queue(nic, [(1, address, 0, 0, tag, 0)])
+        self.native.queue(nic, [(1, address, 0, 0, self._tag, 0)])
+        return self._tag
+
+    async def _answer(self, nic: int, address: int, tag: int) -> int:
         await self.until(lambda: tag in self.answers, what=f"the answer to a read of register {address:#x}")
         value = self.answers.pop(tag)
         if value >> 32:
             raise CheckError(f"NIC {'AB'[nic]}: register {address:#x} answers with response {value >> 32}")
         return value & 0xFFFF_FFFF
+
+    async def read(self, nic: int, address: int) -> int:
+        """A register."""
+        return await self._answer(nic, address, self._ask(nic, address))
 
     def queue(self, nic: int, op: int, qp: int = 0, index: int = 0, data: Config | int = 0, expect: PostStatus | None = PostStatus.OK) -> int:
         """Queues a command and returns its tag; the status is checked when it comes (``expect`` None: it is left in ``answers``)."""
@@ -406,13 +411,11 @@ class System:
 
     async def counters(self, nic: int) -> dict[str, int]:
         """Every counter register of a NIC: drops by cause, and per plane ``tx_frames0`` and so on."""
-        found = {}
-        for i, name in enumerate(regmap.COUNTERS):
-            found[name] = await self.read(nic, regmap.COUNTER_BASE + 4 * i)
+        addresses = {name: regmap.COUNTER_BASE + 4 * i for i, name in enumerate(regmap.COUNTERS)}
         for plane in range(self.p.planes):
-            for name in regmap.PLANE_COUNTERS:
-                found[f"{name}{plane}"] = await self.read(nic, regmap.plane_counter(plane, name))
-        return found
+            addresses |= {f"{name}{plane}": regmap.plane_counter(plane, name) for name in regmap.PLANE_COUNTERS}
+        tags = {name: self._ask(nic, address) for name, address in addresses.items()}
+        return {name: await self._answer(nic, addresses[name], tag) for name, tag in tags.items()}
 
     async def finish(self, settle_clocks: int = 3000) -> None:
         """Everything comes to rest; every check that needs no attention is made; the figures go into the report."""

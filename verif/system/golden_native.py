@@ -1,6 +1,6 @@
 """The interface of :class:`verif.harness.native.Native` over two golden endpoints: scenarios and environment run without RTL, in seconds.
 
-Of the fabric's faults only ``drop`` exists here; other settings are taken and have no effect. Buses do not exist.
+The fabric is that of :mod:`verif.system.golden_fabric`. Buses do not exist: their settings are taken and have no effect.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from hdl.host import regmap
 from hdl.host.regmap import BY_NAME
 from hdl.params import Params
 from model.config import EvConfig, GlobalConfig, QpConfig, Region, WorkRequest
-from model.spec import Command, Drop
-from verif.harness.native import FOREVER
+from model.spec import EXP_FOREVER, MAX_TIMER_EXP, MPR_UNIT, Command, Drop, PostStatus
+from verif.harness.native import ACTIONS, FOREVER, LINK_COUNTERS
 from verif.harness.stream import EventType
-from verif.recorded import RecordedPair
+from verif.system.golden_fabric import SETTINGS, FabricPair, Rule
 
 _CONFIG: dict[int, Any] = {
     Command.SET_GLOBAL: GlobalConfig, Command.SET_QP: QpConfig, Command.SET_EV: EvConfig, Command.SET_REGION: Region, Command.POST: WorkRequest,
@@ -29,7 +29,7 @@ class GoldenNative:
 
     def __init__(self, params: Params, seed: int, memory_bytes: int) -> None:
         self.p = params
-        self.pair = RecordedPair(params, seed, memory_bytes=memory_bytes)
+        self.pair = FabricPair(params, seed, memory_bytes)
         self.operations: tuple[deque[Any], deque[Any]] = (deque(), deque())
         self.words = [[0] * 16, [0] * 16]
         self.arg, self.status = [0, 0], [0, 0]
@@ -45,8 +45,32 @@ class GoldenNative:
         """No captures."""
 
     def set(self, name: str, value: int, nic: int | None = None, plane: int | None = None) -> None:
-        if name == "drop":
-            self.pair.loss = value / 1e6
+        for n in (0, 1) if nic is None else (nic,):
+            for p in range(self.p.planes) if plane is None else (plane,):
+                if name == "up":
+                    self.pair.link(n, p, bool(value))
+                elif name in SETTINGS:
+                    self.pair.settings[n][p][name] = int(value)
+
+    def rule(self, action: str, *, nic: int | None = None, plane: int | None = None, opcode: int | tuple[int, int] | None = None,
+             rtx: int | None = None, qp: int | None = None, psn: int | None = None, ev: int | None = None, skip: int = 0,
+             count: int | None = 1, argument: int = -1) -> int:  # fmt: skip
+        if action not in ACTIONS:
+            raise ValueError(f"there is no action {action!r}: choose one of {', '.join(ACTIONS)}")
+        if argument < 0 and action in ("delay", "duplicate"):
+            argument = 0 if action == "duplicate" else 1000
+        low, high = (0, 255) if opcode is None else (opcode, opcode) if isinstance(opcode, int) else opcode
+        self.pair.rules.append(Rule(action, nic, plane, low, high, rtx, qp, psn, ev, skip, count, argument))
+        return len(self.pair.rules) - 1
+
+    def rule_hits(self, rule: int) -> int:
+        return self.pair.rules[rule].hits
+
+    def rule_clear(self, rule: int) -> None:
+        self.pair.rules[rule].active = False
+
+    def inject(self, nic: int, plane: int, frame: bytes, delay: int = 0, bad: bool = False) -> None:
+        self.pair.inject(nic, plane, frame, delay, bad)
 
     @property
     def clock(self) -> int:
@@ -62,12 +86,12 @@ class GoldenNative:
     async def wake(self) -> None:
         """Runs until the armed condition."""
         while self.clock < self.stop["clock"] and self.clock - max(self._moved_at, self.stop["from"]) < self.stop["quiet"]:
-            events, busy = len(self.pair.chunks), bool(self.pair.flight)
+            events = len(self.pair.chunks)
             for nic in (0, 1):
                 for _ in range(min(20, len(self.operations[nic]))):
                     self._operate(nic, *self.operations[nic].popleft())
             self.pair.run(1)
-            if len(self.pair.chunks) != events or busy:
+            if len(self.pair.chunks) != events or self.pair.active:
                 self._moved_at = self.clock
 
     def drain(self) -> bytes:
@@ -85,10 +109,9 @@ class GoldenNative:
         self.operations[nic].extend(operations)
 
     def counter(self, name: str, nic: int, plane: int = 0) -> int:
-        pair = self.pair
-        known = {"sent": pair.sent[nic][plane], "delivered": pair.delivered[nic][plane], "dropped": pair.lost[nic][plane],
-                 "host_waiting": len(self.operations[nic]), "idle": int(not pair.flight and not self.operations[nic]),
-                 "write_errors": 1}  # fmt: skip
+        if name in LINK_COUNTERS:
+            return self.pair.counts[nic][plane][name]
+        known = {"host_waiting": len(self.operations[nic]), "idle": int(not self.pair.queue and not self.operations[nic]), "write_errors": 1}
         return known.get(name, 0)
 
     # --- registers ----------------------------------------------------------------------------------------------------------------------
@@ -106,15 +129,26 @@ class GoldenNative:
 
     def _command(self, nic: int, op: int) -> int:
         data = sum(word << 32 * i for i, word in enumerate(self.words[nic]))
+        qp, index = self.arg[nic] & 0xFFFF, self.arg[nic] >> 16
+        if op == Command.PORT and index < self.p.planes:
+            self.pair.port(nic, index, bool(data & 1))
+            return int(PostStatus.OK)
         config: Any = _CONFIG[op].unpack(data) if op in _CONFIG else data & (2**64 - 1 if op == Command.POST_RECV else 7)
-        return int(self.pair.ends[nic].command(op, self.arg[nic] & 0xFFFF, self.arg[nic] >> 16, config, self.pair.now))
+        if op == Command.SET_QP and self._bad_value(config):
+            return int(PostStatus.BAD_VALUE)
+        return int(self.pair.ends[nic].command(op, qp, index, config, self.pair.now))
+
+    def _bad_value(self, config: QpConfig) -> bool:
+        """What the dispatcher of the hardware refuses (architecture.md, QPs and commands)."""
+        return (config.mtu > 4 or config.rsp_mpr == 0 or config.rsp_mpr % MPR_UNIT != 0 or config.rsp_mpr > self.p.window
+                or config.timer_exp > MAX_TIMER_EXP or config.exp_cnt > EXP_FOREVER or config.lfsr_seed == 0)  # fmt: skip
 
     def _register(self, nic: int, address: int) -> int:
         if regmap.COUNTER_BASE <= address < regmap.COUNTER_BASE + 4 * len(Drop):
             return self.pair.ends[nic].drops.get(Drop((address - regmap.COUNTER_BASE) // 4), 0)
         for plane in range(self.p.planes):
             if address == regmap.plane_counter(plane, "tx_frames"):
-                return self.pair.sent[nic][plane]
+                return self.pair.counts[nic][plane]["sent"]
             if address == regmap.plane_counter(plane, "rx_frames"):
-                return self.pair.delivered[1 - nic][plane]
+                return self.pair.counts[1 - nic][plane]["delivered"]
         return 0

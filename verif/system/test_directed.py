@@ -1,0 +1,35 @@
+"""Directed scenarios on golden NICs: what they want to show does happen, before and beside RTL."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+
+import pytest
+
+from hdl.params import preset
+from verif.cases import Run, all_cases
+from verif.system.env import MEMORY_BYTES, System
+from verif.system.golden_native import GoldenNative
+from verif.system.scenarios import SCENARIOS
+
+MODULES = [f"verif.system.directed_{name}" for name in ("sizes", "window", "order", "sacks", "nacks", "paths", "life")]
+for _name in MODULES:
+    importlib.import_module(_name)
+CASES = {case.name: case for case in all_cases() if SCENARIOS.get(str(case.parameters.get("scenario")), None) is not None
+         and any(SCENARIOS[str(case.parameters["scenario"])].__module__ == name for name in MODULES)}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_directed(tmp_path, name):
+    case = CASES[name]
+    preset_name = case.presets[0]
+    params = preset(preset_name, trace=True, **case.build)
+    s = System(None, Run(name, preset_name, 1, {"remote": False, **case.parameters}, tmp_path), GoldenNative(params, 1, MEMORY_BYTES))
+
+    async def whole() -> None:
+        await SCENARIOS[case.parameters["scenario"]](s)
+        await s.finish()
+
+    asyncio.run(whole())
+    print(f"{name}: {s.clock} clocks, {s.lockstep.records} records")
