@@ -1,6 +1,6 @@
 """The application's view of an endpoint: host memory, commands with their status, posting and polling. Base of :mod:`model.endpoint`.
 
-Rules: docs/spec-endpoint.md (MRC-REQ-260..263, 277).
+Rules: docs/spec.md (MRC-REQ-260..263, 277).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Application view (:mod:`model.end_host`): command, configure_qp, register, post_write, post_write_imm, post_recv, poll, memory. Network view, here:
 :meth:`Endpoint.receive`, :meth:`Endpoint.run`, :meth:`Endpoint.next_deadline`. Every due step is executed at once and every frame departs in
 the tick of its step, so all free choices of hardware are taken the same way: responder before requestor, oldest first, all planes have room.
-Time is an argument everywhere: ticks of 128 ns, of any size (the state keeps 32 bits), never going back. Rules: docs/spec-endpoint.md.
+Time is an argument everywhere: ticks of 128 ns, of any size (the state keeps 32 bits), never going back. Rules: docs/spec.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A :class:`Path` is the row that ``layouts.path`` describes, an :class:`EvEntry` the rest of one EV. EVs of a QP are numbered plane x evs +
 index
-inside the plane. Rules: docs/spec-paths.md (MRC-REQ-143 ...), from facts 5. :mod:`model.paths` selects, and offers all of this too.
+inside the plane. Rules: docs/spec.md (MRC-REQ-143 ...), from facts 5. :mod:`model.paths` selects, and offers all of this too.
 """
 
 from __future__ import annotations

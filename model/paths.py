@@ -1,6 +1,6 @@
 """Spray: which plane and which EV carries the next packet. Selection (:func:`select`) changes nothing; :func:`commit` applies it.
 
-Rules: docs/spec-paths.md (MRC-REQ-130 ...), from facts 5 and docs/architecture.md, "Selection rule". State and transitions of EVs are in
+Rules: docs/spec.md (MRC-REQ-130 ...), from facts 5 and docs/architecture.md, "Selection rule". State and transitions of EVs are in
 :mod:`model.path_events` and importable from here.
 """
 

@@ -4,7 +4,7 @@ One method per kind of step, on plain integers of wire width. A method changes t
 (:mod:`model.req_results`), and raises :class:`StepError` when a free choice that it was given is illegal; the QP's state is then undefined.
 ``now`` is the tick of the step, of any size; what the state keeps of it is masked as in the hardware.
 
-Requirements: docs/spec-requestor.md (MRC-REQ-050 to 099) and docs/spec-paths.md (MRC-REQ-130 to 156).
+Requirements: docs/spec.md (MRC-REQ-050 to 099) and docs/spec.md (MRC-REQ-130 to 156).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A step reads, decides and writes the state of one QP; nothing else changes it. W
 32 bits) and which choices were made; :class:`StepError` says that the choice was illegal and leaves the state as it was. The same methods
 drive :mod:`model.endpoint` and check the hardware (``verif/lockstep.py``).
 
-Decisions where the texts are silent (docs/spec-responder.md numbers them; more in rsp_receive.py and rsp_answers.py):
+Decisions where the texts are silent (docs/spec.md numbers them; more in rsp_receive.py and rsp_answers.py):
 
 * ADVANCE that leaves ooo_count > 0 sets prev_ar after an A packet that was ePSN, also when the next row goes on advancing.
 * There is no QP_ERROR in ERROR, and a request of the other owner that meets a QP in RESET or INIT makes no step. What QP_ERROR does not

@@ -1,6 +1,6 @@
 """The answers of the responder: queueing, the bitmap base rule, the reverse path and the EMIT steps.
 
-Decisions where the texts are silent (docs/spec-responder.md):
+Decisions where the texts are silent (docs/spec.md):
 
 * Every queued SACK, whatever its reason, clears trigger_cnt and flush_on.
 * The queue of a QP is a FIFO over SACKs and NACKs. An answer may leave before soft ones queued earlier only if each of those has a later

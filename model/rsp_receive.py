@@ -1,6 +1,6 @@
 """RECEIVE: admission, PSN class, packet checks, and what an accepted packet leaves behind (facts 3).
 
-Decisions where the texts are silent (docs/spec-responder.md):
+Decisions where the texts are silent (docs/spec.md):
 
 * A probe in ERROR with a NAK passes the address and P_Key checks before it is answered.
 * A new trimmed packet that gets its NACK, and a probe that gets the NAK, are not drops: ``drop`` is 0xFF.
