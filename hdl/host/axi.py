@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -38,3 +39,16 @@ def axil(addr_width: int) -> wiring.Signature:
         "araddr": Out(addr_width), "arvalid": Out(1), "arready": In(1),
         "rdata": In(32), "rresp": In(2), "rvalid": In(1), "rready": Out(1),
     })  # fmt: skip
+
+
+def burst_length(m: Module, addr: Value, beats: Value, beat_bytes: int) -> Signal:
+    """Beats of the next burst from ``addr`` (aligned to a beat) when ``beats`` are left: not across a page, not above the longest burst."""
+    page_beats = PAGE_BYTES // beat_bytes
+    to_page = Signal(range(page_beats + 1))
+    burst = Signal(range(MAX_BURST_BEATS + 1))
+    m.d.comb += [to_page.eq(page_beats - addr[(beat_bytes - 1).bit_length() : (PAGE_BYTES - 1).bit_length()]), burst.eq(MAX_BURST_BEATS)]
+    with m.If((beats <= to_page) & (beats < MAX_BURST_BEATS)):
+        m.d.comb += burst.eq(beats)
+    with m.Elif(to_page < MAX_BURST_BEATS):
+        m.d.comb += burst.eq(to_page)
+    return burst

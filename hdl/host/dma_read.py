@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from hdl.host.axi import BURST_INCR, MAX_BURST_BEATS, PAGE_BYTES, RESP_OKAY, axi4_read
+from hdl.host.axi import BURST_INCR, RESP_OKAY, axi4_read, burst_length
 from hdl.params import Params
 
 LENGTH_BITS = 13  # 1..4096 bytes
@@ -51,16 +51,7 @@ class DmaRead(wiring.Component):
         m.submodules.info = info = SyncFIFO(width=info_layout.size, depth=self.ahead)
         addr = Signal(self.p.addr_width)  # aligned to a beat
         beats = Signal(LENGTH_BITS)  # still to ask for
-        to_page = Signal(range(PAGE_BYTES // nbytes + 1))
-        burst = Signal(range(MAX_BURST_BEATS + 1))
-        m.d.comb += [
-            to_page.eq((PAGE_BYTES // nbytes) - addr[shift:12]),
-            burst.eq(MAX_BURST_BEATS),
-        ]
-        with m.If((beats <= to_page) & (beats < MAX_BURST_BEATS)):
-            m.d.comb += burst.eq(beats)
-        with m.Elif(to_page < MAX_BURST_BEATS):
-            m.d.comb += burst.eq(to_page)
+        burst = burst_length(m, addr, beats, nbytes)
         offset = self.request.payload.addr[:shift]
         first = Signal(info_layout)
         m.d.comb += [first.offset.eq(offset), first.length.eq(self.request.payload.length), info.w_data.eq(first)]

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from hdl.host.axi import BURST_INCR, MAX_BURST_BEATS, PAGE_BYTES, RESP_OKAY, axi4_write
+from hdl.host.axi import BURST_INCR, MAX_BURST_BEATS, RESP_OKAY, axi4_write, burst_length
 from hdl.layouts import Layouts
 from hdl.params import Params
 
@@ -55,13 +55,7 @@ class DmaWrite(wiring.Component):
         words = Signal(13)  # payload words still to take
         held = Signal(width)  # last word taken
         in_burst = Signal(range(MAX_BURST_BEATS + 1))  # beats left in the running burst
-        to_page = Signal(range(PAGE_BYTES // nbytes + 1))
-        burst = Signal(range(MAX_BURST_BEATS + 1))
-        m.d.comb += [to_page.eq((PAGE_BYTES // nbytes) - addr[shift:12]), burst.eq(MAX_BURST_BEATS)]
-        with m.If((beats <= to_page) & (beats < MAX_BURST_BEATS)):
-            m.d.comb += burst.eq(beats)
-        with m.Elif(to_page < MAX_BURST_BEATS):
-            m.d.comb += burst.eq(to_page)
+        burst = burst_length(m, addr, beats, nbytes)
         m.d.comb += [axi.awid.eq(0), axi.awsize.eq(shift), axi.awburst.eq(BURST_INCR)]
         with m.If(axi.awready):
             m.d.sync += axi.awvalid.eq(0)
