@@ -235,10 +235,11 @@ class PostStatus(IntEnum):
 
     OK = 0
     FULL = 1  # no message slot (or receive entry) left on this QP
-    BAD_QP = 2  # no such QP
+    BAD_QP = 2  # no such QP, EV, region or port
     BAD_STATE = 3  # the QP's state takes no requests
     BAD_LENGTH = 4  # a zero-length request
     BAD_OPCODE = 5
+    BAD_VALUE = 6  # a QP parameter that this instance cannot have
 
 
 class Drop(IntEnum):

@@ -84,7 +84,9 @@ def make_variables() -> list[str]:
     if archiver is None:
         raise ToolError("ar not found; install binutils (apt install binutils)")
     return [f"CXX={compiler()}", f"LINK={compiler()}", f"AR={archiver}", f"PYTHON3={sys.executable}",
-            "CFG_CXXFLAGS_STD=-std=gnu++20", "CFG_LDLIBS_THREADS=-pthread"]
+            "CFG_CXXFLAGS_STD=-std=gnu++20", "CFG_LDLIBS_THREADS=-pthread",
+            # Large models are compiled in parts with a precompiled header, which needs this word in front of its name.
+            "CFG_CXXFLAGS_PCH_I=-include"]
 
 
 @cache

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-CASE_MODULES: list[str] = []
+CASE_MODULES: list[str] = ["verif.system.basic"]
 """Modules that register cases when imported."""
 
 BASE_SEED = 1

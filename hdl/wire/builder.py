@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, ValueLike
 from amaranth.lib import data, stream, wiring
@@ -105,18 +104,21 @@ class Builder(wiring.Component):
         with m.If(self.depart.ready):
             m.d.sync += self.depart.valid.eq(0)
 
-        def finish(words: ValueLike, read_error: ValueLike = 0) -> list[Any]:
-            """Ends the job: ``words`` of room come back, and a requestor's frame departs."""
-            return [
+        def finish(words: ValueLike, read_error: ValueLike = 0) -> None:
+            """Ends the job: ``words`` of room come back, and a requestor's frame departs. An answer leaves a waiting departure alone."""
+            m.d.sync += [
                 self.back.valid.eq(1),
                 self.back.plane.eq(plane),
                 self.back.answer.eq(answer),
                 self.back.words.eq(words),
-                self.depart.valid.eq(~answer),
-                self.depart.payload.eq(note),
-                self.depart.payload.read_error.eq(read_error),
-                self.depart.payload.dropped.eq(note.dropped & ~read_error),
             ]
+            with m.If(~answer):
+                m.d.sync += [
+                    self.depart.valid.eq(1),
+                    self.depart.payload.eq(note),
+                    self.depart.payload.read_error.eq(read_error),
+                    self.depart.payload.dropped.eq(note.dropped & ~read_error),
+                ]
 
         in_payload = Signal()
         final = Signal()  # this payload word is the last one
@@ -194,30 +196,31 @@ class Builder(wiring.Component):
                     with m.If(in_payload):
                         m.d.sync += plen_left.eq(Mux(final, 0, plen_left - nbytes))
                     with m.If(ends_wrong & pay.payload.last):
-                        m.d.sync += finish(granted, 1)
+                        finish(granted, 1)
                         m.next = "idle"
                     with m.Elif(ends_wrong):
                         m.next = "drain broken"
                     with m.Elif(last & spill):
                         m.next = "tail"
                     with m.Elif(last):
-                        m.d.sync += finish(unused - 1)
+                        finish(unused - 1)
                         m.next = "idle"
             with m.State("tail"):
-                m.d.sync += [s1.valid.eq(1), s1.tail.eq(1), s1.abort.eq(0), *finish(unused - 1)]
+                m.d.sync += [s1.valid.eq(1), s1.tail.eq(1), s1.abort.eq(0)]
+                finish(unused - 1)
                 m.next = "idle"
             with m.State("drain"):
                 m.d.comb += pay.ready.eq(1)
                 with m.If(pay.valid & pay.payload.last):
-                    m.d.sync += finish(granted, pay.payload.error)
+                    finish(granted, pay.payload.error)
                     m.next = "idle"
             with m.State("drain broken"):
                 m.d.comb += pay.ready.eq(1)
                 with m.If(pay.valid & pay.payload.last):
-                    m.d.sync += finish(granted, 1)
+                    finish(granted, 1)
                     m.next = "idle"
             with m.State("give up"):
-                m.d.sync += finish(granted)
+                finish(granted)
                 m.next = "idle"
         m.d.sync += [s1.index.eq(index), s1.ipv4.eq(ipv4), s1.plane.eq(plane), s1.answer.eq(answer)]
         self._close(m, icrc, s1)
