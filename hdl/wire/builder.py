@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from amaranth.hdl import Module, Mux, Signal, ValueLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
