@@ -32,6 +32,7 @@ from verif.wire.agents import (
 )
 
 TINY = preset("tiny")
+CLOCK_LIMIT = 20_000  # no test here needs more
 Go = Callable[[], bool]
 Item = tuple[Packet, int, int]  # packet, plane, QP index
 
@@ -121,6 +122,7 @@ class Bench:
             ctx.set(dut.tick, self.tick_start + self.tick_runs * (self.clock // 4))
             await ctx.tick()
             self.clock += 1
+            assert self.clock < CLOCK_LIMIT, "something waits for ever"
             for n in range(self.params.planes):
                 self.lost[n] += ctx.get(dut.tx_dropped[n])
                 self.sent_frames[n] += ctx.get(dut.tx_frame[n])

@@ -19,6 +19,7 @@ from model.wire import Packet, WireConfig
 from verif.wire.agents import CONFIG, beats, collect, global_config, golden, kind_of, packet_ext, pulses, union_bits
 
 TINY = preset("tiny")
+CLOCK_LIMIT = 20_000  # no test here needs more
 
 
 def expected_desc(packet: Packet, params: Params = TINY, plane: int = 1) -> dict[str, int]:
@@ -44,7 +45,7 @@ class Run:
         self.words: list[Any] = []
         self.drops: list[Drop] = []
         self.log: list[str] = []
-        self.counted_frames = self.counted_bytes = 0
+        self.counted_frames = self.counted_bytes = self.clock = 0
         self.input_clocks = 0
         self.stalled = 0
 
@@ -75,6 +76,8 @@ class Run:
         async def count(ctx: Any) -> None:
             while True:
                 _, _, frame, size = await ctx.tick().sample(dut.rx_frame, dut.rx_bytes)
+                self.clock += 1
+                assert self.clock < CLOCK_LIMIT, "something waits for ever"
                 self.counted_frames += frame
                 self.counted_bytes += size
 

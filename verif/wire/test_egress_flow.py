@@ -34,21 +34,24 @@ def test_rate() -> None:
 
 
 def test_departures_may_wait() -> None:
-    """O-07: an owner that takes no departure until its descriptors are accepted cannot block itself."""
+    """O-07: an owner that takes no departure until its descriptors are accepted cannot block itself; answers leave meanwhile and disturb none."""
     bench = Bench(depart_go=lambda: accepted["all"])
     accepted = {"all": False}
-    items = [data(5, psn & 1, psn) for psn in range(8)]
+    items = [data(5, psn & 1, psn) for psn in range(9)]  # one more than the queue holds: its departure waits in the builder
+    answers = [(outgoing(Opcode.SACK, plane, 1, 3), plane, 1) for plane in (0, 1)]
 
     async def drive(ctx: Any) -> None:
         await bench.configure(ctx)
         await bench.requests(ctx, items)
+        await bench.quiet(ctx)
+        await bench.answers(ctx, answers)
         await bench.quiet(ctx)
         assert not bench.departs
         accepted["all"] = True
         await bench.quiet(ctx)
 
     simulate(bench, drive)
-    bench.check(items, [])
+    bench.check(items, answers)
 
 
 def test_full_port_does_not_hold_up_the_other() -> None:
