@@ -51,7 +51,7 @@ def complete_states(m: Module, s: Shared) -> None:
     """From COMPLETE_SCAN on: search the rows between ``hid.scan`` and cack_psn for message ends. FLUSH_ENTRIES: a QP in ERROR."""
     p, ctx, row, scan = s.p, s.ctx, s.rows.rd_data, s.hid.scan
     found, psn = Signal(), Signal(24)
-    is_imm = Signal()
+    is_imm, fits = Signal(), Signal()
     stash = s.stash.rd_data
     entry_address = Cat(ctx.rq_head[: s.entry_bits], s.qp)
     empty = ctx.rq_head == ctx.rq_tail
@@ -94,12 +94,18 @@ def complete_states(m: Module, s: Shared) -> None:
         m.d.sync += [found.eq(any_end), psn.eq(Cat(index, scan[6:])), is_imm.eq(bit_of(row.imm, index))]
         s.stash.read(m, Cat(ctx.next_rqmsn[: s.wimm_bits], s.qp))
         s.entries.read(m, entry_address)
+        m.next = "COMPLETE_CHECK"
+
+    with m.State("COMPLETE_CHECK"):
+        m.d.sync += fits.eq(stash.valid & (stash.last_psn == psn))
         m.next = "RECV_COMPLETE"
+        with m.If(~(found & (sdiff(psn, ctx.cack_psn) <= 0))):
+            same_row = sdiff(Cat(Const(0, 6), scan[6:]), Cat(Const(0, 6), s.epsn[6:])) == 0
+            m.d.sync += scan.eq(Mux(same_row, s.epsn, Cat(Const(0, 6), (scan[6:] + 1)[:18])))
+            m.next = "COMPLETE_SCAN"
 
     with m.State("RECV_COMPLETE"):
         m.next = "COMPLETE_SCAN"
-        fits = stash.valid & (stash.last_psn == psn)
-        here = found & (sdiff(psn, ctx.cack_psn) <= 0)
         body = {"psn": psn, "imm_valid": is_imm}
 
         def refuse(syndrome: Syndrome, status: WcStatus) -> None:
@@ -107,10 +113,7 @@ def complete_states(m: Module, s: Shared) -> None:
             s.commit(m, Kind.RECV_COMPLETE, body | {"status": status})
             m.next = "QP_ERROR"
 
-        with m.If(~here):
-            same_row = sdiff(Cat(Const(0, 6), scan[6:]), Cat(Const(0, 6), s.epsn[6:])) == 0
-            m.d.sync += scan.eq(Mux(same_row, s.epsn, Cat(Const(0, 6), (scan[6:] + 1)[:18])))
-        with m.Elif(is_imm & ~fits):
+        with m.If(is_imm & ~fits):
             refuse(Syndrome.NAK_INVALID_REQUEST, WcStatus.REMOTE_INVALID_REQUEST)
         with m.Elif(is_imm & empty):
             refuse(Syndrome.NAK_REMOTE_OPERATION, WcStatus.REMOTE_OPERATION)

@@ -27,7 +27,7 @@ class Responder(wiring.Component):
     answer queue has room for all it can cause, the verdict register is free and nothing of its QP waits to complete; an answer that waits for
     ``room`` of its plane stays at the head of the queue and blocks neither RECEIVE nor other steps until the queue is full.
 
-    Clocks per step, streams ready: RECEIVE 6, each ADVANCE 3, RECV_COMPLETE 3 and 1 more at the end, EMIT 9.
+    Clocks per step, streams ready: RECEIVE 6, each ADVANCE 3, RECV_COMPLETE 4 and 1 more at the end, EMIT 9.
 
     ========================  =====================================================================================================
     cmd, status               SET_GLOBAL, SET_QP, SET_REGION, MODIFY, POST_RECV, PORT with a QP index in range; one PostStatus each

@@ -56,7 +56,7 @@ class Traffic:
     """Stimulus for :meth:`Bench.run`: ``frames`` random actions, then every lost packet until all QPs that live have everything."""
 
     def __init__(self, bench: Bench, frames: int, kill: float = 0.004, starts: tuple[int, ...] = (0xFFFFF0, 0x7FFFC1)) -> None:
-        self.b, self.left, self.kill = bench, frames, kill
+        self.b, self.frames, self.left, self.kill = bench, frames, frames, kill
         self.rng = random.Random(bench.seed ^ 0x5EED)
         self.starts = starts
         self.senders: list[Sender] = []
@@ -124,7 +124,8 @@ class Traffic:
             return self._revive(sender)
         got = model.cack_psn - sender.start + 1 & M24  # packets up to cack_psn
         kind = rng.random()
-        if kind < self.kill:
+        overdue = self.kill and self.left < self.frames // 2 and not any(name.startswith("deadly") for name in self.counts)
+        if kind < self.kill or overdue:
             return self._deadly(sender)
         if kind < 0.10 and self._resend(sender):
             return None
