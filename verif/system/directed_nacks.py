@@ -51,6 +51,7 @@ async def trim_nack_off(s: System) -> None:
     counters = await s.counters(B)
     need(s.native.rule_hits(rule) == 1 and counters["drop_trim_ignored"] == 1 and not w.packets(B, Opcode.NACK), "dropped, no NACK")
     need(len(w.data(A, rtx=1)) >= 1, "resent")
+    await w.recovered()
 
 
 @scenario(presets=("tiny",))

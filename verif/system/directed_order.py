@@ -72,12 +72,7 @@ async def duplicate_after_lost_ack(s: System) -> None:
     need(len(w.records(B, Kind.RECEIVE, write=1)) == 1 and len(w.records(B, Kind.RECV_COMPLETE)) == 1, "written and completed once")
     need((await s.counters(B))["drop_duplicate"] == 1, "one duplicate counted")
     need(len(w.packets(B, Opcode.ACK)) >= 2 and len(w.packets(B, Opcode.SACK, pr=0)) == 2, "ACK and SACK repeated")
-    await _path_back(s, w)
-
-
-async def _path_back(s: System, w: Watch) -> None:
-    """Probes bring the EVs back that expiries took, so that the system can rest."""
-    await w.until(lambda: not any(row["bad"] for row in w.paths(w.now(A))["planes"]), "the return of every EV")
+    await w.recovered()
 
 
 @scenario(presets=("tiny",))
@@ -213,4 +208,4 @@ async def asymmetric_losses(s: System) -> None:
     lost = {r.body["psn"] for r in w.records(A, Kind.JUDGE)} | {r.body["psn"] for r in w.records(A, Kind.SEND, rtx=1)}
     need(lost == set(missing), "exactly these two judged and resent", lost)
     need(len(w.records(B, Kind.RECEIVE, owner=RSP, write=1)) == 64, "each packet written once")
-    await _path_back(s, w)
+    await w.recovered()

@@ -112,7 +112,8 @@ async def sack_flush(s: System) -> None:
         forge(s, B, Opcode.WRITE_ONLY, delay=n * 60, psn=after(START, n), msn=n, ts=1, tx_timestamp=peer.tick, va=peer.at + SIZE * n,
               rkey=RKEY + 256 * B, dmalen=SIZE, ev=0xC000_0000 + n, payload=bytes([n + 1]) * SIZE)  # fmt: skip
     sacks = await peer.sacks()
-    need([(body["psn"], body["soft"]) for body in sacks] == [(after(START, 4), 1), (after(START, 5), 1)], "the fourth fills the count, the flush tells the fifth", sacks)
+    causes = [(body["psn"], body["soft"]) for body in sacks]
+    need(causes == [(after(START, 4), 1), (after(START, 5), 1)], "the fourth fills the count, the flush tells the fifth", causes)
     need(len(w.records(B, Kind.FLUSH)) == 2, "two flushes")
     peer.written(*range(6))
 
