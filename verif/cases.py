@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-CASE_MODULES: list[str] = ["verif.system.basic"]
+CASE_MODULES: list[str] = [
+    "verif.system.basic",
+    *(f"verif.system.directed_{name}" for name in ("sizes", "window", "order", "sacks", "nacks", "paths", "life")),
+]
 """Modules that register cases when imported."""
 
 BASE_SEED = 1

@@ -6,12 +6,13 @@ from typing import Any
 
 import cocotb
 
-import verif.system.basic
-from verif.cases import this_run
+from verif.cases import all_cases, this_run
 from verif.system.env import CheckError, System
 from verif.system.scenarios import SCENARIOS
 
-__all__ = ["scenario", "verif"]
+__all__ = ["scenario"]
+
+all_cases()  # imports every module with scenarios
 
 
 @cocotb.test()

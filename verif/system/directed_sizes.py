@@ -84,6 +84,7 @@ async def ipv4(s: System) -> None:
     need(all(f.packet.ev < 1 << 16 for f in w.data(A, 0)) and len({f.packet.ev for f in w.data(A, 0)}) == 4, "four EVs of 16 bits")
     need(any(r.body["matched"] for r in w.records(A, Kind.SACK, 0)), "a SACK that matches over IPv4")
     need(s.native.rule_hits(lost) == 1 and len(w.data(A, 0, rtx=1)) >= 1, "a loss and its retransmission")
+    await w.recovered()
 
 
 @scenario()

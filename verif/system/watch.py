@@ -157,6 +157,17 @@ class Watch:
         await self.s.quiet(clocks)
 
 
+    async def recovered(self, clocks: int = 200_000) -> None:
+        """Until probes have brought back every EV of every connected QP: before, probes go on for ever and nothing rests."""
+
+        def good() -> bool:
+            newest = {(r.nic, r.qp): r for r in self.all if r.owner == REQ and r.kind != Kind.PORT}
+            return not any(row["bad"] for at, r in newest.items() if at in self.s.peer and self.context(r)["state"] == QpState.RTS
+                           for row in self.paths(r)["planes"])  # fmt: skip
+
+        await self.until(good, "the return of every EV", clocks)
+
+
 def forge(s: System, to: int, opcode: Opcode, qp: int = 0, plane: int = 0, delay: int = 0, **fields: Any) -> Packet:
     """Delivers a packet to ``to`` as if its peer's QP had sent it; ``qp``: index at the receiver. Returns the packet."""
     packet = Packet(opcode=opcode, src_ip=s.ip(1 - to) + plane, dst_ip=s.ip(to) + plane, smac=s.mac(1 - to) + plane, dmac=s.mac(to) + plane,
