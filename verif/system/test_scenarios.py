@@ -92,7 +92,7 @@ def test_checks_completions(tmp_path):
 def test_checks_counters(tmp_path):
     async def lost_count(s: System) -> None:
         await _two(s)
-        s.native.pair.sent[A][0] += 1
+        s.native.pair.count[A][0]["sent"] += 1
 
     async def lost_drop(s: System) -> None:
         await _two(s)
