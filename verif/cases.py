@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-CASE_MODULES: list[str] = ["verif.system.basic"]
+CASE_MODULES: list[str] = ["verif.system.basic", "verif.system.bad_frames"]
 """Modules that register cases when imported."""
 
 BASE_SEED = 1

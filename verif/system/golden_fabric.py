@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Any
+from struct import pack
+from typing import Any, BinaryIO
 
 from hdl.params import Params
 from model.spec import Command, Drop, Dscp, Ecn, Opcode, extension_bytes
@@ -32,6 +33,7 @@ class FabricPair(RecordedPair):
         self.errors: list[list[tuple[int, int, bool, bool]]] = [[], []]  # ranges of host memory that fail: low, high, read, write
         self.write_bytes, self.write_errors, self.read_errors = [0, 0], [0, 0], [0, 0]
         self.cq_poll = [True, True]
+        self.files: list[BinaryIO] = []
         for nic in (0, 1):
             self._watch_memory(nic)
 
@@ -67,6 +69,15 @@ class FabricPair(RecordedPair):
 
         end._offset, end._place, end._transmit = checked, placed, transmitted
 
+    # --- capture ----------------------------------------------------------------------------------------------------------------------
+    def capture(self, prefix: str) -> None:
+        """Starts files ``prefix``<plane>_sent.pcap; "" ends them."""
+        for file in self.files:
+            file.close()
+        self.files = [open(f"{prefix}{plane}_sent.pcap", "wb") for plane in range(self.p.planes)] if prefix else []  # noqa: SIM115 - closed above
+        for file in self.files:
+            file.write(pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1))
+
     # --- faults -----------------------------------------------------------------------------------------------------------------------
     def chance(self, ppm: int) -> bool:
         return ppm > 0 and self.rng.randrange(1_000_000) < ppm
@@ -98,6 +109,8 @@ class FabricPair(RecordedPair):
         self.frame += 1
         number = self.frame
         count["sent"] += 1
+        if self.files:
+            self.files[plane].write(pack("<IIII", 0, 8 * self.clock, len(frame), len(frame)) + frame)
         self.event(EventType.SENT, nic, plane, number=number, data=frame)
         if not (self.link_up[nic][plane] and self.link_up[1 - nic][plane]):
             return self._lose(nic, plane, number, "down")

@@ -58,7 +58,8 @@ class GoldenNative:
         """Completions are polled by the pair itself."""
 
     def capture(self, prefix: str) -> None:
-        """No captures."""
+        """As Native.capture, sent frames only."""
+        self.pair.capture(prefix)
 
     def set(self, name: str, value: int, nic: int | None = None, plane: int | None = None) -> None:
         for n in (0, 1) if nic is None else (nic,):
