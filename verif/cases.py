@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-CASE_MODULES: list[str] = ["verif.system.basic", "verif.system.bad_frames"]
+CASE_MODULES: list[str] = ["verif.system.basic", "verif.system.bad_frames", "verif.system.bad_qp", "verif.system.bad_data", "verif.system.bad_host"]
 """Modules that register cases when imported."""
 
 BASE_SEED = 1

@@ -7,6 +7,7 @@ from struct import pack
 from typing import Any, BinaryIO
 
 from hdl.params import Params
+from model.config import QpConfig
 from model.spec import Command, Drop, Dscp, Ecn, Opcode, extension_bytes
 from model.wire import build, ipv4_checksum, parse
 from model.wire_packet import Packet
@@ -34,8 +35,12 @@ class FabricPair(RecordedPair):
         self.write_bytes, self.write_errors, self.read_errors = [0, 0], [0, 0], [0, 0]
         self.cq_poll = [True, True]
         self.files: list[BinaryIO] = []
-        for nic in (0, 1):
+        for nic, end in enumerate(self.ends):
             self._watch_memory(nic)
+            # A QP that was never configured: the memories of hardware start with zeros.
+            end.responder.config = [QpConfig.unpack(0) for _ in end.responder.config]
+            for qp in end.requestor.qp:
+                qp.config = QpConfig.unpack(0)
 
     # --- host memory ------------------------------------------------------------------------------------------------------------------
     def _watch_memory(self, nic: int) -> None:
