@@ -16,6 +16,7 @@ from typing import Any
 CASE_MODULES: list[str] = [
     "verif.system.basic",
     *(f"verif.system.directed_{name}" for name in ("sizes", "window", "order", "sacks", "nacks", "paths", "life")),
+    *(f"verif.system.bad_{name}" for name in ("frames", "qp", "data", "host")),
 ]
 """Modules that register cases when imported."""
 

@@ -17,7 +17,7 @@ import random
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import unpack
 from typing import Any
@@ -29,6 +29,7 @@ from hdl.host.regmap import BY_NAME
 from hdl.params import Params, preset
 from hdl.trace import TraceLayouts
 from model.config import Config, EvConfig, GlobalConfig, QpConfig, Region, WorkRequest, default_path_credit
+from model.end_packets import wire_config
 from model.spec import Command, Drop, Health, PostStatus, QpState, WcStatus
 from verif.cases import Run
 from verif.harness.bench import clock_ns
@@ -36,6 +37,7 @@ from verif.harness.native import LINK_COUNTERS, LOSSES, Native
 from verif.harness.stream import Event, EventType, events
 from verif.lockstep import Lockstep, LockstepError
 from verif.lockstep_process import RemoteLockstep
+from verif.system.captures import CaptureError, check_captures
 
 A, B = 0, 1
 MEMORY_BYTES = 1 << 26
@@ -131,6 +133,9 @@ class System:
         self.check_completions = True  # False: the scenario looks at `completions` itself
         self.check_memory = True
         self.watchers: list[Callable[[Event], None]] = []  # called with every event, before the environment's own checks of it
+        self.wanted_kinds: set[str] = set()  # record kinds ("requestor.send") that the lockstep must have seen by the end
+        self.wanted_records = 0  # and how many records in all
+        self.wire = wire_config(self.glob(A))  # codec settings of both NICs
         self.started = time.perf_counter()
 
     # --- time -------------------------------------------------------------------------------------------------------------------------
@@ -165,10 +170,12 @@ class System:
     async def until(self, condition: Callable[[], bool], clocks: int = 500_000, what: str = "the condition") -> None:
         """Until ``condition`` holds; CheckError when that takes more than ``clocks``."""
         limit = self.clock + clocks
+        step = 64  # short waits are common, and each look costs little
         while not condition():
             if self.clock >= limit:
                 raise CheckError(f"clock {self.clock}: {what} has not come within {clocks} clocks; {self._open()}")
-            await self.step(min(1000, limit - self.clock))
+            await self.step(min(step, limit - self.clock))
+            step = min(2 * step, 1000)
 
     def _open(self) -> str:
         waiting = {f"{'AB'[nic]}.{qp}": len(queue) for (nic, qp), queue in self.sends.items() if queue}
@@ -192,21 +199,32 @@ class System:
         if expected is not None and value & 0xFF != expected[0]:
             raise CheckError(f"NIC {'AB'[nic]}: {expected[1]} is answered {PostStatus(value & 0xFF).name}, not {PostStatus(expected[0]).name}")
 
-    def _ask(self, nic: int, address: int) -> int:
+    async def access(self, nic: int, address: int, value: int | None = None) -> tuple[int, int]:
+        """One bus access, a write when ``value`` is given: the register's (or written) value and the bus response, 0 = OKAY, 2 = SLVERR."""
         self._tag += 1
-        self.native.queue(nic, [(1, address, 0, 0, self._tag, 0)])
-        return self._tag
+        tag = self._tag
+        self.native.queue(nic, [(1, address, 0, 0, tag, 0) if value is None else (0, address, value, 15, tag, 0)])
+        await self.until(lambda: tag in self.answers, what=f"the answer to an access of register {address:#x}")
+        answer = self.answers.pop(tag)
+        return answer & 0xFFFF_FFFF, answer >> 32
 
-    async def _answer(self, nic: int, address: int, tag: int) -> int:
-        await self.until(lambda: tag in self.answers, what=f"the answer to a read of register {address:#x}")
-        value = self.answers.pop(tag)
-        if value >> 32:
-            raise CheckError(f"NIC {'AB'[nic]}: register {address:#x} answers with response {value >> 32}")
-        return value & 0xFFFF_FFFF
+    async def read_all(self, nic: int, addresses: Iterable[int]) -> list[int]:
+        """Registers, one after the other without a pause."""
+        tags = {self._tag + 1 + i: address for i, address in enumerate(addresses)}
+        self._tag += len(tags)
+        self.native.queue(nic, [(1, address, 0, 0, tag, 0) for tag, address in tags.items()])
+        await self.until(lambda: all(tag in self.answers for tag in reversed(tags)), what="the answers to register reads")
+        values = []
+        for tag, address in tags.items():
+            value = self.answers.pop(tag)
+            if value >> 32:
+                raise CheckError(f"NIC {'AB'[nic]}: register {address:#x} answers with response {value >> 32}")
+            values.append(value)
+        return values
 
     async def read(self, nic: int, address: int) -> int:
         """A register."""
-        return await self._answer(nic, address, self._ask(nic, address))
+        return (await self.read_all(nic, [address]))[0]
 
     def queue(self, nic: int, op: int, qp: int = 0, index: int = 0, data: Config | int = 0, expect: PostStatus | None = PostStatus.OK) -> int:
         """Queues a command and returns its tag; the status is checked when it comes (``expect`` None: it is left in ``answers``)."""
@@ -287,13 +305,8 @@ class System:
             self.queue(nic, Command.SET_QP, qp, data=qp_config)
             for evi in range(self.p.planes * self.p.evs):
                 good = int(evi % self.p.evs < active)
-                self.queue(
-                    nic,
-                    Command.SET_EV,
-                    qp,
-                    evi,
-                    EvConfig(self.ev_value(nic, qp, evi) & (0xFFFF if ipv4 else 0xFFFF_FFFF), good, int(Health.GOOD)),
-                )
+                value = self.ev_value(nic, qp, evi) & (0xFFFF if ipv4 else 0xFFFF_FFFF)
+                self.queue(nic, Command.SET_EV, qp, evi, EvConfig(value, good, int(Health.GOOD)))
             for state in (QpState.RTR, QpState.RTS):
                 self.queue(nic, Command.MODIFY, qp, data=int(state))
             for _ in range(receives):
@@ -411,11 +424,10 @@ class System:
 
     async def counters(self, nic: int) -> dict[str, int]:
         """Every counter register of a NIC: drops by cause, and per plane ``tx_frames0`` and so on."""
-        addresses = {name: regmap.COUNTER_BASE + 4 * i for i, name in enumerate(regmap.COUNTERS)}
+        at = {name: regmap.COUNTER_BASE + 4 * i for i, name in enumerate(regmap.COUNTERS)}
         for plane in range(self.p.planes):
-            addresses |= {f"{name}{plane}": regmap.plane_counter(plane, name) for name in regmap.PLANE_COUNTERS}
-        tags = {name: self._ask(nic, address) for name, address in addresses.items()}
-        return {name: await self._answer(nic, addresses[name], tag) for name, tag in tags.items()}
+            at |= {f"{name}{plane}": regmap.plane_counter(plane, name) for name in regmap.PLANE_COUNTERS}
+        return dict(zip(at, await self.read_all(nic, at.values()), strict=True))
 
     async def finish(self, settle_clocks: int = 3000) -> None:
         """Everything comes to rest; every check that needs no attention is made; the figures go into the report."""
@@ -444,12 +456,22 @@ class System:
             self._drain()
             summary = self.lockstep.finish(self.clock)
             self._compare(summary, counters)
+            if missing := self.wanted_kinds - set(summary["kinds"]):
+                raise CheckError(f"the run was to show records of {', '.join(sorted(missing))}, but has none; seen: {summary['kinds']}")
+            if summary["records"] < self.wanted_records:
+                raise CheckError(f"{summary['records']} records were compared, the run was to bring {self.wanted_records}")
+        self.native.capture("")
+        try:
+            sent = [sum(self.native.counter("sent", nic, plane) for nic in (A, B)) for plane in range(self.p.planes)]
+            captured = check_captures(self.run.out / "plane", self.wire.udp_port, sent, self.rng)
+        except CaptureError as problem:
+            raise CheckError(str(problem)) from problem
         spent = time.perf_counter() - self.started
         frames = self.faults()["sent"]
         self.run.report(clocks=self.clock, frames=frames, records=summary.get("records", 0), seconds=round(spent, 2),
                         clocks_per_second=round(self.clock / spent), frames_per_second=round(frames / spent),
                         **{f"fabric_{name}": value for name, value in self.faults().items() if value}, kinds=summary.get("kinds", {}),
-                        drops=summary.get("drops", []))  # fmt: skip
+                        captured=captured, drops=summary.get("drops", []))  # fmt: skip
 
     def _compare(self, summary: dict[str, Any], counters: list[dict[str, int]]) -> None:
         """Memory and counters of the NICs against the golden ones."""

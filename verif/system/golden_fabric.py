@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
+from struct import pack
+from typing import Any, BinaryIO
 
 from hdl.params import Params
+from model.config import QpConfig
 from model.spec import DATA_OPCODES, Drop, Opcode, QpState, extension_bytes
 from model.wire import build, ipv4_checksum, parse
 from model.wire_packet import Packet
@@ -74,8 +76,17 @@ class FabricPair(RecordedPair):
         self.queue: list[tuple[int, int, int, int, int, bytes, Packet | None, bool]] = []
         self.order = 0
         self.active = False  # something moved in the newest tick
-        for nic in (0, 1):
+        self.errors: list[list[tuple[int, int, bool, bool]]] = [[], []]  # ranges of host memory that fail: low, high, read, write
+        self.write_bytes, self.write_errors, self.read_errors = [0, 0], [0, 0], [0, 0]
+        self.cq_poll = [True, True]
+        self.files: list[BinaryIO] = []
+        for nic, end in enumerate(self.ends):
             self._pace(nic)
+            self._watch_memory(nic)
+            # A QP that was never configured: the memories of hardware start with zeros.
+            end.responder.config = [QpConfig.unpack(0) for _ in end.responder.config]
+            for qp in end.requestor.qp:
+                qp.config = QpConfig.unpack(0)
 
     def _pace(self, nic: int) -> None:
         """A plane offers room while its FIFO is not full; QPs with work send in turn."""
@@ -105,6 +116,47 @@ class FabricPair(RecordedPair):
     def _occupy(self, until: list[list[int]], nic: int, plane: int, size: int) -> None:
         beats = -(-size * 8 // self.p.port_width) * max(1, self.settings[nic][plane]["tx_period"])
         until[nic][plane] = max(self.now * self.p.tick_div, until[nic][plane]) + beats
+
+    # --- host memory ------------------------------------------------------------------------------------------------------------------
+    def _watch_memory(self, nic: int) -> None:
+        end: Any = self.ends[nic]
+        offset, place, transmit = end._offset, end._place, end._transmit
+        mode = ""
+
+        def checked(address: int, length: int) -> int | None:
+            for low, high, read, write in self.errors[nic]:
+                if (read if mode == "read" else write and mode == "write") and address < high and low < address + length:
+                    return None
+            found: int | None = offset(address, length)
+            return found
+
+        def placed(index: int, address: int, payload: bytes, now: int) -> None:
+            nonlocal mode
+            mode = "write"
+            if checked(address, len(payload)) is None:
+                self.write_errors[nic] += 1
+            else:
+                self.write_bytes[nic] += len(payload)
+            place(index, address, payload, now)
+            mode = ""
+
+        def transmitted(index: int, out: Any, now: int) -> None:
+            nonlocal mode
+            mode = "read"
+            self.read_errors[nic] += checked(out.laddr, out.plen) is None
+            transmit(index, out, now)
+            mode = ""
+
+        end._offset, end._place, end._transmit = checked, placed, transmitted
+
+    # --- capture ----------------------------------------------------------------------------------------------------------------------
+    def capture(self, prefix: str) -> None:
+        """Starts files ``prefix``<plane>_sent.pcap; "" ends them."""
+        for file in self.files:
+            file.close()
+        self.files = [open(f"{prefix}{plane}_sent.pcap", "wb") for plane in range(self.p.planes)] if prefix else []  # noqa: SIM115 - closed above
+        for file in self.files:
+            file.write(pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1))
 
     # --- ports --------------------------------------------------------------------------------------------------------------------------
     def link(self, nic: int, plane: int, up: bool) -> None:
@@ -149,6 +201,8 @@ class FabricPair(RecordedPair):
         frame = build(packet, self.ends[nic].wire)
         counts["sent"] += 1
         self._occupy(self.free_at, nic, plane, len(frame))
+        if self.files:
+            self.files[plane].write(pack("<IIII", 0, 8 * self.clock, len(frame), len(frame)) + frame)
         self.event(EventType.SENT, nic, plane, number=number, data=frame)
         if not self.link_up[nic][plane] or not self.link_up[1 - nic][plane]:
             return self._lose(nic, plane, number, "down")
@@ -232,7 +286,7 @@ class FabricPair(RecordedPair):
             for nic, end in enumerate(self.ends):
                 for plane, leaving in end.run(self.now):
                     self._enter(nic, plane, leaving)
-                for completion in end.poll():
+                for completion in end.poll() if self.cq_poll[nic] else ():
                     self.event(EventType.COMPLETION, nic, 0, data=self._completion(completion))
             self.active = len(self.chunks) != before or bool(self.queue)
 

@@ -13,7 +13,7 @@ from verif.system.golden_native import GoldenNative
 from verif.system.scenarios import SCENARIOS
 
 CASES = {case.name: case for case in all_cases() if case.testcase == "scenario"
-         and SCENARIOS[case.parameters["scenario"]].__module__.startswith("verif.system.directed_")}  # fmt: skip
+         and SCENARIOS[case.parameters["scenario"]].__module__.startswith(("verif.system.directed_", "verif.system.bad_"))}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
