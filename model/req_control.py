@@ -106,7 +106,8 @@ class ControlSteps(ReqBase):
             wanted = " or ".join(f"{WcStatus(c).name} for message {m}" for c, m in sorted(allowed))
             raise StepError(f"QP_ERROR, QP {qp}: cause {cause} for message {msg}, but the state allows {wanted}")
         q.state = QpState.ERROR
-        q.err_status, q.err_msg = cause, msg
+        # With nothing unfinished there is no message to blame: what is posted from now on is flushed.
+        q.err_status, q.err_msg = (WcStatus.FLUSHED if q.idle else cause), msg
         q.timer_on = q.probe_on = q.want_probe = q.bad_probe_on = q.hold = 0
         q.fault = None
         return QpErrorOut(cause, msg)

@@ -111,7 +111,9 @@ def _error(c: Core) -> None:
     m, ctx = c.m, c.ctx
     with m.State("QP_ERROR"):
         m.d.sync += [
-            ctx.state.eq(QpState.ERROR), ctx.err_status.eq(c.error_cause), ctx.err_msg.eq(c.error_msg),
+            ctx.state.eq(QpState.ERROR), ctx.err_msg.eq(c.error_msg),
+            # With nothing unfinished there is no message to blame: later posts are flushed.
+            ctx.err_status.eq(Mux(ctx.msg_done == ctx.msg_tail, WcStatus.FLUSHED, c.error_cause)),
             ctx.timer_on.eq(0), ctx.probe_on.eq(0), ctx.want_probe.eq(0), ctx.bad_probe_on.eq(0), ctx.hold.eq(0),
             c.complete_work.bit_select(c.qp, 1).eq(1), c.send_work.bit_select(c.qp, 1).eq(0), c.live.bit_select(c.qp, 1).eq(1),
         ]  # fmt: skip

@@ -190,6 +190,15 @@ def test_other_owner_may_end_the_qp() -> None:
         b.requestor.qp_error(0, WcStatus.LOCAL_QP_OPERATION, 0, b.now)
 
 
+def test_error_with_nothing_unfinished_flushes_what_follows() -> None:
+    """MRC-REQ-059, MRC-REQ-064: no message is to blame, so a later post does not get the cause of an error that came before it."""
+    b = Bench()
+    b.requestor.qp_error(0, WcStatus.LOCAL_QP_OPERATION, 0, b.now)
+    assert b.post(10) == OK and b.post(20) == OK
+    b.settle()
+    assert [c.status for c in b.completions] == [WcStatus.FLUSHED] * 2
+
+
 def test_feedback_refused_by_state() -> None:
     """MRC-REQ-078: unknown QP, state, address, P_Key in that order; each counted under its own cause, nothing else changes."""
     b = Bench()

@@ -142,7 +142,7 @@ void AxiMemory::clock_write(const AxiIn& in) {
             writes_.erase(writes_.begin() + index);
         }
     }
-    const bool room = static_cast<int64_t>(requests_.size() + writes_.size()) + write_open_ + 1 < outstanding;
+    const bool room = static_cast<int64_t>(requests_.size() + writes_.size()) + write_open_ < outstanding;
     out.awready = room && !random_.chance(aw_gap);
     out.wready = beats_.size() < MaxEarlyBeats && !random_.chance(w_gap);
 }
@@ -183,7 +183,7 @@ void AxiMemory::clock_read(const AxiIn& in) {
         out.rresp = streaming_.error ? SlaveError : 0;
         out.rlast = ++streaming_.beat == request.beats();
     }
-    out.arready = static_cast<int64_t>(reads_.size()) + reading_ + 1 < outstanding && !random_.chance(ar_gap);
+    out.arready = static_cast<int64_t>(reads_.size()) + reading_ < outstanding && !random_.chance(ar_gap);
 }
 
 void AxiMemory::clock(const AxiIn& in) {

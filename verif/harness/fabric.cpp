@@ -142,8 +142,8 @@ void Link::enter(std::vector<uint8_t> bytes, bool bad) {
     const uint64_t id = shared_.next_frame++;
     counters[Sent]++;
     events.put(EventType::Sent, nic_, plane_, bad ? Flag::Bad : 0, id, 0, bytes.data(), bytes.size());
+    if (bad) return lose(id, Bad);  // cut short by a port that went down: a MAC would not send it as a frame
     if (!shared_.sent_pcap.empty()) shared_.sent_pcap[plane_]->write(static_cast<uint64_t>(events.clock * shared_.clock_ns), bytes);
-    if (bad) return lose(id, Bad);
     if (!shared_.link_up[nic_][plane_] || !shared_.link_up[1 - nic_][plane_]) return lose(id, Down);
 
     const FrameInfo info(bytes);

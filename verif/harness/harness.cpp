@@ -203,6 +203,7 @@ int h_set(int nic, int plane, const char* name, int64_t value) {
         {"aw_gap", &m.aw_gap}, {"w_gap", &m.w_gap}, {"b_gap", &m.b_gap}, {"ar_gap", &m.ar_gap}, {"r_gap", &m.r_gap},
         {"latency_min", &m.latency_min}, {"latency_max", &m.latency_max}, {"out_of_order", &m.out_of_order}, {"outstanding", &m.outstanding},
         {"axil_gap", &host.gap}, {"cq_poll", &host.cq_poll}, {"cq_period", &host.cq_period}};
+    if (key == "outstanding" && value < 1) return 1;  // such a memory would never answer
     for (const auto& entry : table)
         if (key == entry.name) {
             *entry.at = value;

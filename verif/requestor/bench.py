@@ -106,15 +106,16 @@ class Bench:
                 self._offered[name] = True
         levels = {"tick": self.tick, "up": self.up, "room": self.room}
         outputs = {"tx": dut.tx, "status": dut.status, "completion": dut.completion, "peer_error_out": dut.peer_error_out}
-        for name, stream in outputs.items():
+        for name in outputs:
             levels[f"{name}.ready"] = int(self.ready(name))
         for name, value in levels.items():
             if self._last.get(name) != value:
                 port = getattr(dut, name) if "." not in name else outputs[name.split(".")[0]].ready
                 ctx.set(port, value)
                 self._last[name] = value
-        flags = ctx.get(Cat(dut.tx.valid, dut.status.valid, dut.completion.valid, dut.peer_error_out.valid, dut.trace_valid if self.trace_on else Const(0, 1), dut.drop.valid,
-                            dut.cmd.ready, dut.rx.ready, dut.depart.ready, dut.peer_error_in.ready))  # fmt: skip
+        trace = dut.trace_valid if self.trace_on else Const(0, 1)
+        flags = ctx.get(Cat(dut.tx.valid, dut.status.valid, dut.completion.valid, dut.peer_error_out.valid, trace, dut.drop.valid, dut.cmd.ready,
+                            dut.rx.ready, dut.depart.ready, dut.peer_error_in.ready))  # fmt: skip
         if flags & 1 and levels["tx.ready"]:
             tx = decode(self.layouts.tx, ctx.get(dut.tx.payload.as_value()))
             tx["tick"], tx["clock"] = self.tick, self.clock

@@ -144,8 +144,9 @@ def test_path_credit() -> None:
         assert len(b.sent) == 16 and {tx["evi"] for tx in b.sent} == {0, 1, 2, 3}
         while len(b.sent) < 40:
             cause, count = b.sent[-1], len(b.sent)
+            until = min(40, count + 16)
             b.sack(0, cause["psn"], cause=cause, rcvd=count * 1112)
-            await b.run(lambda: len(b.sent) == min(40, count + 16))
+            await b.run(lambda until=until: len(b.sent) == until)
         await answer(b)
         assert len(b.completions) == 1
         at_rest(b)

@@ -148,7 +148,7 @@ async def access_refused_to_a_peer(s: System) -> None:
     came before it is in place; the other QP goes on all the while."""
     await s.connect(0)
     await s.connect(1)
-    for n in range(3):
+    for _ in range(3):
         s.write(A, 3000, 0)
         s.write(A, 3000, 1)
         s.write(B, 2000, 1)

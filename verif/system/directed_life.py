@@ -23,7 +23,7 @@ def _errors(w: Watch, nic: int, owner: int, qp: int = 0) -> list[WcStatus]:
 async def retry_limit(s: System) -> None:
     """Nothing of QP 0 arrives: after 2 linear and 2 exponential tries its first message ends in error, the next is flushed; QP 1 lives on.
 
-    MRC-REQ-109, 110, 065, 274 and R-20, R-22, O-08.
+    MRC-REQ-090, 093, 065, 274 and R-20, R-22, O-08.
     """
     w = Watch(s)
     await s.connect(0, mtu=0, timer_exp=4, linear_cnt=2, exp_cnt=2)
@@ -89,7 +89,7 @@ async def nak_no_receive(s: System) -> None:
 
 @scenario(presets=("tiny",))
 async def nak_lost(s: System) -> None:
-    """The NAK is lost: a probe of the waiting sender gets it again, and nothing else. MRC-REQ-117, 240."""
+    """The NAK is lost: a probe of the waiting sender gets it again, and nothing else. MRC-REQ-095, MRC-REQ-240."""
     w = Watch(s)
     await s.connect(mtu=0, timer_exp=12)
     lost = s.native.rule("drop", nic=B, opcode=int(Opcode.ACK))

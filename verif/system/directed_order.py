@@ -120,14 +120,14 @@ async def _probe_repairs(s: System, opcodes: tuple[int, ...]) -> Watch:
 
 @scenario(presets=("tiny",))
 async def last_ack_lost(s: System) -> None:
-    """The last transport ACK lost, its SACK not: the probe timer asks, ACK and SACK come again. MRC-REQ-117, 204."""
+    """The last transport ACK lost, its SACK not: the probe timer asks, ACK and SACK come again. MRC-REQ-095, MRC-REQ-204."""
     w = await _probe_repairs(s, (ACK,))
     need(not w.data(A, rtx=1), "no retransmission")
 
 
 @scenario(presets=("tiny",))
 async def tail_lost(s: System) -> None:
-    """The last SACK and the last ACK lost: the probe timer repairs both before the retransmission timer. MRC-REQ-117, 204."""
+    """The last SACK and the last ACK lost: the probe timer repairs both before the retransmission timer. MRC-REQ-095, MRC-REQ-204."""
     w = await _probe_repairs(s, (SACK, ACK))
     need(len(w.records(A, Kind.RETIRE, was_lost=0)) == 1, "one retirement")
 

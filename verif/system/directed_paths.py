@@ -104,7 +104,7 @@ async def plane_dead(s: System) -> None:
 async def all_paths_dead(s: System) -> None:
     """Every path dead for a while: linear, then exponential expiries, sends on ASSUMED_BAD EVs as the last resort; all recovers.
 
-    MRC-REQ-109, 141, 150 and N-03, R-22.
+    MRC-REQ-090, 141, 150 and N-03, R-22.
     """
     w = Watch(s)
     await s.connect(mtu=0, active=2, timer_exp=4, linear_cnt=2, exp_cnt=25, glob={"reo_wnd": 30})
@@ -165,6 +165,7 @@ async def port_down_queued(s: System) -> None:
     need(w.records(A, Kind.PORT, owner=REQ)[-1].body["up"] == 2, "port 0 down at the requestor")
     need(await s.command(A, Command.PORT, 0, 0, 1) == PostStatus.OK, "port 0 up")
     await s.done()
+    await w.recovered()  # EVs that were blamed for the lost frames come back by probes
     s.write(A, 4096 * 8)
     await s.done()
     need(any(r.body["plane"] == 0 for r in w.records(A, Kind.SEND) if r.clock > down), "plane 0 in use again")

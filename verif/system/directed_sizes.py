@@ -104,7 +104,7 @@ async def ev_swap(s: System) -> None:
 
 @scenario(presets=("tiny",))
 async def timer_exponents(s: System) -> None:
-    """The first expiry comes after 2^t units of 1.024 us, for several t; t = 24 is taken, t = 25 refused. MRC-REQ-109 and R-20."""
+    """The first expiry comes after 2^t units of 1.024 us, for several t; t = 24 is taken, t = 25 refused. MRC-REQ-090 and R-20."""
     w = Watch(s)
     nothing = s.native.rule("drop", nic=A, count=None)
     for round_, exponent in enumerate((0, 1, 2, 3, 5, 7)):

@@ -22,7 +22,7 @@ async def _stall(s: System, w: Watch, qp: int, expected: int) -> None:
 async def window_full(s: System) -> None:
     """All answers withheld: exactly a window of packets leaves (128, whatever a larger mpr allows; 40 where mpr says so), then probes alone.
 
-    The first answer opens the window; nothing is ever resent. MRC-REQ-072, 073, 117 and R-01, R-02, S-01, S-04.
+    The first answer opens the window; nothing is ever resent. MRC-REQ-072, 073, 095 and R-01, R-02, S-01, S-04.
     """
     w = Watch(s)
     await s.connect(0, psn_a=START, mtu=0, timer_exp=13, req_mpr=256)
@@ -49,7 +49,7 @@ async def window_full(s: System) -> None:
 async def credit_used_up(s: System) -> None:
     """path_credit 4 on 4 EVs, SACKs lost: 16 packets leave, 4 on each EV; a probe, which takes no credit, starts it again.
 
-    MRC-REQ-144, 145, 117.
+    MRC-REQ-144, 145, 095.
     """
     w = Watch(s)
     await s.connect(active=2, mtu=0, path_credit=4, timer_exp=13)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import random
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -30,16 +29,16 @@ from hdl.params import Params, preset
 from hdl.trace import TraceLayouts
 from model.config import Config, EvConfig, GlobalConfig, QpConfig, Region, WorkRequest, default_path_credit
 from model.end_packets import wire_config
-from model.spec import Command, Drop, Health, PostStatus, QpState, WcStatus
+from model.spec import Command, Health, PostStatus, QpState, WcStatus
 from verif.cases import Run
 from verif.harness.bench import clock_ns
-from verif.harness.native import LINK_COUNTERS, LOSSES, Native
+from verif.harness.native import LINK_COUNTERS, Native
 from verif.harness.stream import Event, EventType, events
 from verif.lockstep import Lockstep, LockstepError
 from verif.lockstep_process import RemoteLockstep
-from verif.system.captures import CaptureError, check_captures
+from verif.system import verdict
+from verif.system.verdict import A, B, CheckError
 
-A, B = 0, 1
 MEMORY_BYTES = 1 << 26
 SOURCE_BASE, TARGET_BASE = 0x10_0000, 0x200_0000  # host addresses of send and receive buffers
 RKEY = 0x5EED_0000  # plus 256 x NIC; the low bits are the index of the region (0), as the hardware looks it up
@@ -80,10 +79,6 @@ class Message:
     data: bytes
     imm: int | None
     status: WcStatus = WcStatus.SUCCESS
-
-
-class CheckError(AssertionError):
-    """A check of the environment failed; the text says what was expected."""
 
 
 class System:
@@ -438,59 +433,24 @@ class System:
         counters = [await self.counters(nic) for nic in (A, B)]
         if self.check_memory:
             self.guards()
-        for nic in (A, B):
-            for plane in range(self.p.planes):
-                count = {name: self.native.counter(name, nic, plane) for name in LINK_COUNTERS}
-                ended = count["delivered"] + sum(count[name] for name in LOSSES)
-                entered = count["sent"] + count["duplicated"] + count["injected"]
-                if entered != ended:
-                    raise CheckError(f"link from {'AB'[nic]}, plane {plane}: {entered} frames entered, {ended} ended: {count}")
-                for name, expected in (("tx_frames", count["sent"]),):
-                    if counters[nic][f"{name}{plane}"] != expected:
-                        raise CheckError(f"NIC {'AB'[nic]}: {name} of plane {plane} is {counters[nic][f'{name}{plane}']}, the fabric counts {expected}")
-                if counters[1 - nic][f"rx_frames{plane}"] != count["delivered"]:
-                    raise CheckError(f"NIC {'AB'[1 - nic]}: rx_frames of plane {plane} is {counters[1 - nic][f'rx_frames{plane}']}, "
-                                     f"the fabric has delivered {count['delivered']}")  # fmt: skip
+        verdict.links(self.native, self.p, counters)
         summary: dict[str, Any] = {}
         if self.lockstep is not None:
             self._drain()
             summary = self.lockstep.finish(self.clock)
-            self._compare(summary, counters)
+            verdict.hardware(self.native, summary, counters)
             if missing := self.wanted_kinds - set(summary["kinds"]):
                 raise CheckError(f"the run was to show records of {', '.join(sorted(missing))}, but has none; seen: {summary['kinds']}")
             if summary["records"] < self.wanted_records:
                 raise CheckError(f"{summary['records']} records were compared, the run was to bring {self.wanted_records}")
         self.native.capture("")
-        try:
-            sent = [sum(self.native.counter("sent", nic, plane) for nic in (A, B)) for plane in range(self.p.planes)]
-            captured = check_captures(self.run.out / "plane", self.wire.udp_port, sent, self.rng)
-        except CaptureError as problem:
-            raise CheckError(str(problem)) from problem
+        captured = verdict.captures(self.native, self.p, self.run.out / "plane", self.wire.udp_port, self.rng)
         spent = time.perf_counter() - self.started
         frames = self.faults()["sent"]
         self.run.report(clocks=self.clock, frames=frames, records=summary.get("records", 0), seconds=round(spent, 2),
                         clocks_per_second=round(self.clock / spent), frames_per_second=round(frames / spent),
                         **{f"fabric_{name}": value for name, value in self.faults().items() if value}, kinds=summary.get("kinds", {}),
                         captured=captured, drops=summary.get("drops", []))  # fmt: skip
-
-    def _compare(self, summary: dict[str, Any], counters: list[dict[str, int]]) -> None:
-        """Memory and counters of the NICs against the golden ones."""
-        for nic in (A, B):
-            drops = summary["drops"][nic]
-            for cause in Drop:
-                if cause == Drop.PORT_DOWN:
-                    continue  # which of the frames of a port that goes down are lost is the port's business
-                name = cause.name.lower()
-                if counters[nic][f"drop_{name}"] != drops.get(name, 0):
-                    raise CheckError(f"NIC {'AB'[nic]}: counter drop_{name} is {counters[nic][f'drop_{name}']}, the golden model counts {drops.get(name, 0)}")
-            if self.native.counter("write_errors", nic):
-                continue  # refused writes are not in memory
-            written = self.native.counter("write_bytes", nic)
-            if written != summary["payload_bytes"][nic]:
-                raise CheckError(f"NIC {'AB'[nic]} wrote {written} bytes of host memory, accepted payload is {summary['payload_bytes'][nic]}")
-            for page, checksum in summary["pages"][nic].items():
-                if zlib.crc32(self.native.read(nic, page << 12, 4096)) != checksum:
-                    raise CheckError(f"NIC {'AB'[nic]}: host memory differs from the golden NIC's in the page at {page << 12:#x}")
 
     def first_difference(self) -> None:
         """Raises the lockstep's report if hardware and model differ by now: it says more than a check that failed later."""
