@@ -17,6 +17,7 @@ CASE_MODULES: list[str] = [
     "verif.system.basic",
     *(f"verif.system.directed_{name}" for name in ("sizes", "window", "order", "sacks", "nacks", "paths", "life")),
     *(f"verif.system.bad_{name}" for name in ("frames", "qp", "data", "host")),
+    "verif.system.random_traffic",
 ]
 """Modules that register cases when imported."""
 
