@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from model.spec import EXP_FOREVER, MAX_PSN, Command
+from model.spec import EXP_FOREVER, PSN_MASK, Command
 from verif.system.env import A, B, System
 from verif.system.scenarios import scenario
 
@@ -93,7 +93,7 @@ async def random_traffic(s: System) -> None:
     mtus = [rng.randrange(0, 5) for _ in range(2)]
     near_wrap = rng.getrandbits(1)
     for qp, mtu in enumerate(mtus):
-        psns = {name: (MAX_PSN + 1 - rng.randrange(200)) % (MAX_PSN + 1) for name in ("psn_a", "psn_b")} if near_wrap else {}
+        psns = {name: PSN_MASK - rng.randrange(200) for name in ("psn_a", "psn_b")} if near_wrap else {}
         await s.connect(qp, receives=0, glob=glob, **_connection(rng, s, mtu), **psns)
     _faults(rng, s)
     s.wanted_records = RECORDS
@@ -113,3 +113,4 @@ async def random_traffic(s: System) -> None:
         await _disturb(s, rng, down, denied)
     await s.done(3_000_000)
     _calm(s)
+    await s.quiet(12_000, 2_000_000)  # longer than T(1): every EV that was given up has been probed back
