@@ -1,5 +1,6 @@
 """What no file of the repository may hold: paths of somebody's machine, addresses of package servers, endless files."""
 
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,11 @@ def tracked(root: Path) -> list[Path]:
     if done.returncode == 0:
         return [root / name for name in done.stdout.decode().split("\0") if name and (root / name).is_file()]
     skip = {"build", ".venv", ".git", "__pycache__"}
-    return [path for path in root.rglob("*") if path.is_file() and not skip & set(path.relative_to(root).parts)]
+    found: list[Path] = []
+    for folder, inner, names in os.walk(root):
+        inner[:] = [name for name in inner if name not in skip]  # not entered: somebody may be writing there
+        found += [Path(folder, name) for name in names]
+    return found
 
 
 def check(root: Path, files: Iterable[Path]) -> Iterator[str]:

@@ -18,6 +18,7 @@ CASE_MODULES: list[str] = [
     *(f"verif.system.directed_{name}" for name in ("sizes", "window", "order", "sacks", "nacks", "paths", "life")),
     *(f"verif.system.bad_{name}" for name in ("frames", "qp", "data", "host")),
     "verif.system.random_traffic",
+    "verif.system.rates",
 ]
 """Modules that register cases when imported."""
 

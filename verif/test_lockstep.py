@@ -18,6 +18,7 @@ from verif.records import Decoder
 
 PARAMS = preset("tiny", trace=True)
 MEMORY = 1 << 20
+RKEY = 0x70  # names region 0 by its low bits
 
 
 def traffic(seed: int = 3, loss: float = 0.03, messages: int = 12) -> RecordedPair:
@@ -28,7 +29,7 @@ def traffic(seed: int = 3, loss: float = 0.03, messages: int = 12) -> RecordedPa
         pair.connect(qp, 0xFFFFF0)
     for nic, end in enumerate(pair.ends):
         pair.write(nic, 0, rng.randbytes(0x8000))
-        end.register(0, 0x77, 0x80000, 0x40000)
+        end.register(0, RKEY, 0x80000, 0x40000)
         for qp in (0, 1):
             for n in range(messages):
                 assert end.post_recv(qp, 100 * qp + n, pair.now) == 0
@@ -37,9 +38,9 @@ def traffic(seed: int = 3, loss: float = 0.03, messages: int = 12) -> RecordedPa
             for qp in (0, 1):
                 length, at = rng.randrange(1, 3000), 0x80000 + 0x1000 * (n + 12 * qp)
                 if n % 3 == 0:
-                    end.post_write_imm(qp, rng.randrange(4096), at, length, 0x77, 0xABC0 + n, n, pair.now)
+                    end.post_write_imm(qp, rng.randrange(4096), at, length, RKEY, 0xABC0 + n, n, pair.now)
                 else:
-                    end.post_write(qp, rng.randrange(4096), at, length, 0x77, n, pair.now)
+                    end.post_write(qp, rng.randrange(4096), at, length, RKEY, n, pair.now)
         pair.run(40)
     pair.run(3000)
     return pair

@@ -43,17 +43,3 @@ async def lossy(s: System) -> None:
                 s.write(nic, s.rng.randrange(1, 6000), qp, imm=0x200 + n if n % 4 == 0 else None)
         await s.step(500)
     await s.done()
-
-
-@scenario(presets=("board",), group="bench", timeout=600.0)
-async def speed(s: System) -> None:
-    """1 KiB frames in both directions: how fast the bench is."""
-    for qp in range(4):
-        await s.connect(qp)
-    for round_ in range(10):
-        for _ in range(8):
-            for nic in (A, B):
-                for qp in range(4):
-                    s.write(nic, 8192, qp, target=0x300_0000 + (qp << 16) if round_ else None)
-        await s.done()
-    s.check_memory = False
