@@ -19,7 +19,7 @@ BEYOND_BOUND = {False: 0.001, True: 0.01}
 """Part of the events, plain and storm, that may lie beyond EVENT_BOUND of cwnd (never of max_wnd): windows cut down packet by packet."""
 STORM_MEAN_BOUND = 0.002
 """Mean distance in a storm: small MTUs, whose eta and alpha round more coarsely."""
-TIES_BOUND = 0.001
+SETTLED_BOUND = 0.001
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Summary:
             (self.beyond, BEYOND_BOUND[self.storm], f"part of events beyond {EVENT_BOUND:.0%} of cwnd"),
             (self.mean, STORM_MEAN_BOUND if self.storm else MEAN_BOUND, "mean distance / cwnd"),
             (max(r.worst_step for r in self.results), 1.0, "one step from the same state / its bound"),
-            (sum(r.ties for r in self.results) / max(self.events, 1), TIES_BOUND, "ties per event"),
+            (sum(r.ties + r.leaps for r in self.results) / max(self.events, 1), SETTLED_BOUND, "ties and leaps per event"),
             (float(sum(len(r.wrong) for r in self.results)), 0.0, "decisions that differ and are no ties"),
         ]
         return [f"{what}: {value:.5f}, allowed {bound}" for value, bound, what in checks if value > bound]
@@ -69,7 +69,7 @@ class Summary:
             f"{'storm' if self.storm else 'plain'}: {len(worst)} sequences, {self.events} events compared: mean {self.mean:.4%}, "
             f"worst {worst[-1]:.2%} of cwnd, {max(r.worst_of_max for r in self.results):.3%} of max_wnd; "
             f"{held} sequences within {EVENT_BOUND:.0%} at every event, {means} within {MEAN_BOUND:.1%} in their mean; "
-            f"{self.beyond:.4%} of events beyond {EVENT_BOUND:.0%}; {sum(r.ties for r in self.results)} ties; "
+            f"{self.beyond:.4%} of events beyond {EVENT_BOUND:.0%}; {sum(r.ties for r in self.results)} ties, {sum(r.leaps for r in self.results)} leaps; "
             f"step at most {max(r.worst_step for r in self.results):.2f} of its bound\n  "
             + ", ".join(f"{name} {count}" for name, count in sorted(self.kinds.items()))
         )  # fmt: skip
@@ -107,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in () if options.raw else summary.complaints():
             print(f"  BROKEN: {line}")
             failed = True
+        for line in [text for result in summary.results for text in result.wrong][:3]:
+            print(f"  {line}")
     return int(failed)
 
 
