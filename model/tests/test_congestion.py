@@ -166,6 +166,10 @@ def test_row_fast_increase() -> None:
         assert both.fixed.fast == 1 and both.real.fast
     both = step(P100, context(P100, fast=1, fi_count=0), sack(0, 8448))
     assert both.near("cwnd", 102_112) and both.near("fi_count", 8448) and both.fixed.fast == 1 and both.real.fast
+    # 1 us itself (here as an average without a sample, 125 units) is not about 0 any more; a little less is.
+    for avg, fast in ((125 << 8, False), ((125 << 8) - 32, True)):
+        both = step(P100, context(P100, fast=1, avg=avg), sack(None))
+        assert bool(both.fixed.fast) is both.real.fast is fast and both.near("cwnd", 102_048 if fast else 100_000)
     # Exactly cwnd bytes are not more than cwnd: proportional.
     both = step(P100, context(P100, cwnd=102_400, fi_count=94_208), sack(0))
     assert both.near("cwnd", 102_400) and both.near("fi_count", 102_400) and both.near("inc", P100.alpha * 8192 * 9000)
