@@ -15,7 +15,7 @@ makes the head LOST, ``on_loss``; in a slow walk over idle contexts ``nscc_fixed
 one divider and may run ``decrease`` and ``adjust`` of a SACK as steps of their own (adjust), if no other step of that context comes
 between. One context may serve one QP, or all QPs to a destination: then ``inflight`` is their sum.
 
-Source: facts 6 and 10; MRC-REQ-300 to 334 (docs/spec-congestion.md).
+Source: facts 6 and 10; MRC-REQ-300 to 334 (docs/spec.md).
 """
 
 from __future__ import annotations
