@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 COLUMNS = ("test", "preset", "own seed", "result", "s", "clocks", "clocks/s", "frames", "frames/s", "records")
 
+CAPTURES = ("In the folder of each case: `plane<n>_sent.pcap`, the frames as they left the NICs, and `plane<n>_delivered.pcap`, "
+            "what the fabric made of them (Wireshark opens both); `sim.log`; `result.json`.")
+
 WIDE = 130
 """Columns of a terminal that the whole table needs."""
 NARROW = (0, 3, 4, 6, 8, 9)
@@ -139,7 +142,7 @@ def markdown(items: Sequence["Finished"], wall: float, folder: Path) -> str:
     """summary.md"""
     lines = ["# System regression", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(row(item)) + " |" for item in items]
-    lines += ["| " + " | ".join(total(items, wall)) + " |", ""]
+    lines += ["| " + " | ".join(total(items, wall)) + " |", "", CAPTURES, ""]
     failures = [item for item in items if not item.outcome.passed]
     if failures:
         lines += ["## Failures", ""]

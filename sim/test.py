@@ -11,7 +11,7 @@ import time
 from xml.etree import ElementTree
 
 from sim import requirements_check, tools
-from sim.choose import Request, Unknown
+from sim.choose import Request, Unknown, choose
 from sim.regress import regress
 from verif.cases import all_cases
 
@@ -52,6 +52,11 @@ def system_counts() -> tuple[int, int]:
 
 def main() -> int:
     """0 only if everything passed."""
+    try:
+        choose(all_cases(), Request.from_environment())
+    except Unknown as problem:  # said at once, not after minutes of other tests
+        print(f"make test: {problem}", file=sys.stderr)
+        return 2
     passed = failed = 0
     for title, run in (("requirements", requirement_counts),
                        ("pytest", pytest_counts), ("system", system_counts)):
